@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the `kernel` crate lacks: device mapper, bios, block devices, compression and an executor.
+//!
+//! All unsafe code of the module lives below this module. Each wrapper says who keeps which promise and has no policy:
+//! it does not decide to retry, to log or to fall back. Nothing in here knows the volume format.
+//!
+//! Lock order: the wrappers take no lock while they call out to their users, and every lock they own is a leaf.
+
+pub mod bio;
+pub mod bio_queue;
+pub mod block_device;
+pub mod device_mapper;
+pub mod page_io;
+pub mod wake_cell;
