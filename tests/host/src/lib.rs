@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine and its runtime surface, built on the host: the same sources as in the module.
+
+#[path = "../../../src/engine/mod.rs"]
+pub mod engine;
+#[path = "../../../src/rt/mod.rs"]
+pub mod rt;
