@@ -1,0 +1,57 @@
+# shellcheck shell=bash
+# Names and small functions shared by the scripts. Sourced, never run.
+
+RVDO_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+RVDO_CACHE=${RVDO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rvdo}
+ROOTFS=$RVDO_CACHE/trixie
+# scripts/in-rootfs sets this: there the rootfs is / and the clone is /rvdo.
+if [ -n "${RVDO_INSIDE:-}" ]; then ROOTFS=; fi
+
+# The kernel the project was last tested with, and the series to fall back to.
+KVER_TESTED=7.3.4+deb13-amd64
+KVER_SERIES=7.3
+# The choice made at set-up time; KVER in the environment overrules it.
+KVER_FILE=$RVDO_CACHE/kver
+if [ -z "${KVER:-}" ]; then
+	KVER=$(cat "$KVER_FILE" 2>/dev/null || echo "$KVER_TESTED")
+fi
+
+# Everything made for one kernel version: seen from here and from inside the rootfs.
+LAB=$ROOTFS/lab/$KVER
+LAB_INSIDE=/lab/$KVER
+KDIR_INSIDE=$LAB_INSIDE/kdir
+
+# What the kernel's build has to be told so that it works as Debian's own did.
+# shellcheck disable=SC2034 # used by the scripts that source this file
+KMAKE_VARS=(ARCH=x86 CROSS_COMPILE=x86_64-linux-gnu- CC=x86_64-linux-gnu-gcc-14)
+
+# With `set -e` a script ends silently at a failed command: say where.
+trap 'printf "error: %s: line %s failed\n" "${0#"$RVDO_TOP/"}" "$LINENO" >&2' ERR
+
+say() { printf '== %s\n' "$*" >&2; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+	printf 'error: %s\n' "$*" >&2
+	exit 1
+}
+
+# usage_if_asked "$@": print the comment block at the head of the calling script.
+usage_if_asked() {
+	case "${1:-}" in
+	-h | --help)
+		sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"
+		exit 0
+		;;
+	esac
+}
+
+# in_rootfs CMD...: run a command as root inside the rootfs, see scripts/in-rootfs.
+in_rootfs() {
+	if [ -n "${RVDO_INSIDE:-}" ]; then "$@"; else "$RVDO_TOP/scripts/in-rootfs" "$@"; fi
+}
+
+# move_into_rootfs SCRIPT "$@": run the calling script (named from the top of the
+# clone) inside the rootfs from here on.
+move_into_rootfs() {
+	[ -n "${RVDO_INSIDE:-}" ] || exec "$RVDO_TOP/scripts/in-rootfs" "$@"
+}
