@@ -11,5 +11,9 @@
 #![forbid(unsafe_code)]
 
 pub mod env;
+pub mod error;
 pub mod format;
+pub mod lbn_lock;
+pub mod read_only;
+pub mod table;
 pub mod units;
