@@ -13,7 +13,10 @@
 pub mod env;
 pub mod error;
 pub mod format;
+pub mod journal;
 pub mod lbn_lock;
 pub mod read_only;
+pub mod statistics;
+pub mod store;
 pub mod table;
 pub mod units;

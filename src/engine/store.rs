@@ -7,10 +7,10 @@
 //!
 //! Lock order: `flushes` takes no other lock.
 
-use crate::engine::env::{Device, DeviceBlock, Env, IoClass, IoError, WriteFlags};
+use crate::engine::env::{Device, Env, IoClass, IoError, WriteFlags};
 use crate::engine::read_only::ReadOnly;
 use crate::engine::statistics::Statistics;
-use crate::engine::units::Pbn;
+use crate::engine::units::{DeviceBlock, Pbn};
 use crate::rt::{AllocError, Arc, Page, SpinLock, WaitList};
 
 /// Flushes by number: number `n` is the `n`th that was started.
