@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Names and small functions shared by the scripts. Sourced, never run.
 
 RVDO_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,7 +12,8 @@ KVER_TESTED=7.3.4+deb13-amd64
 KVER_SERIES=7.3
 # The choice made at set-up time; KVER in the environment overrules it.
 KVER_FILE=$RVDO_CACHE/kver
-if [ -z "${KVER:-}" ]; then
+KVER_FIXED=${KVER:-}
+if [ -z "$KVER_FIXED" ]; then
 	KVER=$(cat "$KVER_FILE" 2>/dev/null || echo "$KVER_TESTED")
 fi
 
@@ -22,7 +23,6 @@ LAB_INSIDE=/lab/$KVER
 KDIR_INSIDE=$LAB_INSIDE/kdir
 
 # What the kernel's build has to be told so that it works as Debian's own did.
-# shellcheck disable=SC2034 # used by the scripts that source this file
 KMAKE_VARS=(ARCH=x86 CROSS_COMPILE=x86_64-linux-gnu- CC=x86_64-linux-gnu-gcc-14)
 
 # With `set -e` a script ends silently at a failed command: say where.
