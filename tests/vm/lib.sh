@@ -56,7 +56,11 @@ case_file_end() {
 		[ -z "$file_failed" ] || exit "$STATUS_FAILED"
 	fi
 }
-if [ -n "$CASE_FILE" ]; then trap case_file_end EXIT; fi
+if [ -n "$CASE_FILE" ]; then
+	trap case_file_end EXIT
+	# Out of time: the case that was open did not pass.
+	trap 'trap - EXIT; exit 143' TERM
+fi
 
 seconds() { cut -d' ' -f1 /proc/uptime; }
 

@@ -1,0 +1,10 @@
+#!/bin/bash
+# The runner's power cut itself, on the bare disk: what was flushed is there afterwards.
+. /job/lib.sh
+
+case_begin write-before-the-cut
+disk=$(blank_disk)
+noise 1048576 cut >/tmp/noise
+need dd if=/tmp/noise of="$disk" bs=64k oflag=direct conv=fsync,notrunc status=none
+pass
+power_cut
