@@ -8,7 +8,24 @@
 //!
 //! All integers are little-endian.
 
+pub mod block_map_entry;
+pub mod block_map_page;
+pub mod block_map_tree;
+pub mod block_name;
+pub mod checksum;
+pub mod compressed_block;
 pub mod error;
-pub(crate) mod field;
+mod field;
+mod header;
+pub mod murmur3;
+pub mod recovery_journal;
+pub mod recovery_journal_entry;
+pub mod reference_block;
+pub mod slab_config;
+pub mod slab_journal;
+pub mod slab_summary;
 
+pub use block_map_entry::{Mapping, MappingState};
+pub use block_name::BlockName;
 pub use error::{Component, FormatError, Version};
+pub use slab_config::SlabConfig;
