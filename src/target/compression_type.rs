@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The value of `compressionType`: `<algorithm>[:<option>]`.
+//!
+//! The word names an algorithm or a driver of the kernel's compression interface. What is stored
+//! on the volume is a stream format, which several drivers may produce and read; the mapping from
+//! one to the other is here. Pure values: no locks, nothing to await.
+
+use core::fmt;
+
+/// The longest name the crypto API knows, without its terminating NUL.
+const NAME_MAX_BYTES: usize = 127;
+
+/// What a compressed block looks like on the volume, whoever made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFormat {
+    /// LZ4 block format: what every volume of the original format holds.
+    Lz4,
+    /// Raw DEFLATE (RFC 1951).
+    Deflate,
+    /// One Zstandard frame.
+    Zstd,
+}
+
+impl StreamFormat {
+    /// The format that the kernel's algorithm or driver `name` produces, if it has one here.
+    pub fn of_algorithm(name: &str) -> Option<Self> {
+        match name {
+            "lz4" | "lz4-scomp" | "lz4hc" | "lz4hc-scomp" | "hisi-lz4-acomp" => Some(Self::Lz4),
+            "deflate" | "deflate-generic" | "deflate-scomp" | "deflate-iaa" | "qat_deflate"
+            | "hisi-deflate-acomp" => Some(Self::Deflate),
+            "zstd" | "zstd-generic" | "zstd-scomp" | "qat_zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// The plain name, which is also the kernel's name of the algorithm.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lz4 => "lz4",
+            Self::Deflate => "deflate",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// The smallest and the largest value of the option: acceleration for LZ4, level otherwise.
+    const fn option_range(self) -> (u32, u32) {
+        match self {
+            Self::Lz4 => (1, 65_537),
+            Self::Deflate => (1, 9),
+            Self::Zstd => (1, 22),
+        }
+    }
+}
+
+impl fmt::Display for StreamFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An algorithm or driver, and its option.
+///
+/// # Invariants
+///
+/// The first `length` bytes of `name` are ASCII, and `length` is from 1 to [`NAME_MAX_BYTES`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct CompressionType {
+    name: [u8; NAME_MAX_BYTES],
+    length: usize,
+    option: Option<u32>,
+}
+
+impl CompressionType {
+    /// Parses `<algorithm>[:<option>]`. A name that is not known here may still be a driver that
+    /// this kernel has; whoever looks it up calls [`CompressionType::stored_as`] with the answer.
+    pub fn parse(word: &str) -> Result<Self, CompressionTypeError> {
+        let (algorithm, option) = match word.split_once(':') {
+            Some((algorithm, option)) => (algorithm, Some(option)),
+            None => (word, None),
+        };
+        let well_formed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.()".contains(&byte);
+        if algorithm.is_empty() || !algorithm.bytes().all(well_formed) {
+            return Err(CompressionTypeError::BadName);
+        }
+        let mut name = [0; NAME_MAX_BYTES];
+        name.get_mut(..algorithm.len())
+            .ok_or(CompressionTypeError::BadName)?
+            .copy_from_slice(algorithm.as_bytes());
+
+        let option = match option {
+            Some(text) => Some(parse_option(algorithm, text)?),
+            None => None,
+        };
+        // INVARIANT: The name was checked to be ASCII and not empty, and it fitted.
+        Ok(Self {
+            name,
+            length: algorithm.len(),
+            option,
+        })
+    }
+
+    /// The algorithm or driver that was asked for.
+    pub fn algorithm(&self) -> &str {
+        let name = self.name.get(..self.length).unwrap_or_default();
+        core::str::from_utf8(name).unwrap_or_default()
+    }
+
+    /// The acceleration or level that was asked for. The kernel's compression interface has no
+    /// parameters: a codec that cannot honour the option has to say so when the volume loads.
+    pub const fn option(&self) -> Option<u32> {
+        self.option
+    }
+
+    /// The stream format this type produces. `kernel_algorithm` is the algorithm that the kernel
+    /// reports for the driver, if it was looked up.
+    pub fn stored_as(
+        &self,
+        kernel_algorithm: Option<&str>,
+    ) -> Result<StreamFormat, CompressionTypeError> {
+        StreamFormat::of_algorithm(self.algorithm())
+            .or_else(|| kernel_algorithm.and_then(StreamFormat::of_algorithm))
+            .ok_or(CompressionTypeError::UnknownAlgorithm)
+    }
+}
+
+impl Default for CompressionType {
+    /// LZ4 by whichever driver the kernel prefers, as the original driver compresses.
+    fn default() -> Self {
+        let mut name = [0; NAME_MAX_BYTES];
+        for (to, from) in name.iter_mut().zip(b"lz4") {
+            *to = *from;
+        }
+        // INVARIANT: Three ASCII bytes.
+        Self {
+            name,
+            length: 3,
+            option: None,
+        }
+    }
+}
+
+impl fmt::Debug for CompressionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompressionType({self})")
+    }
+}
+
+impl fmt::Display for CompressionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.algorithm())?;
+        match self.option {
+            Some(option) => write!(f, ":{option}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Parses what follows the colon. For a driver that is not known here any number will do.
+fn parse_option(algorithm: &str, text: &str) -> Result<u32, CompressionTypeError> {
+    let option = text
+        .parse()
+        .map_err(|_| CompressionTypeError::OptionNotANumber)?;
+    if let Some(format) = StreamFormat::of_algorithm(algorithm) {
+        let (min, max) = format.option_range();
+        if !(min..=max).contains(&option) {
+            return Err(CompressionTypeError::OptionOutOfRange { min, max });
+        }
+    }
+    Ok(option)
+}
+
+/// Why a `compressionType` cannot be used. The text leaves the value itself to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompressionTypeError {
+    /// The name is empty, too long or has characters that no algorithm's name has.
+    BadName,
+    /// What follows the colon is not a number.
+    OptionNotANumber,
+    /// The number after the colon is not one that the algorithm has.
+    OptionOutOfRange {
+        /// The smallest value.
+        min: u32,
+        /// The largest value.
+        max: u32,
+    },
+    /// Neither this driver nor the kernel knows what the algorithm's output looks like.
+    UnknownAlgorithm,
+}
+
+impl fmt::Display for CompressionTypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName => f.write_str(
+                "must be <algorithm>[:<option>], for example lz4, lz4:3, deflate or deflate-iaa",
+            ),
+            Self::OptionNotANumber => f.write_str("must have a number after the colon"),
+            Self::OptionOutOfRange { min, max } => {
+                write!(f, "must have a number from {min} to {max} after the colon")
+            }
+            Self::UnknownAlgorithm => {
+                f.write_str("must name an lz4, deflate or zstd driver that this kernel has")
+            }
+        }
+    }
+}
+
+/// Checks that blocks of `format` may be written to a volume. `per_block_algorithm` tells whether
+/// the volume's blocks say how they are compressed; on a volume of the original format they do
+/// not, and LZ4 is taken for granted by everything that reads them.
+pub fn check_volume(
+    wanted: &CompressionType,
+    format: StreamFormat,
+    per_block_algorithm: bool,
+) -> Result<(), NeedsUpgrade<'_>> {
+    if per_block_algorithm || format == StreamFormat::Lz4 {
+        Ok(())
+    } else {
+        Err(NeedsUpgrade { wanted })
+    }
+}
+
+/// A compression type was asked for that the volume has no way to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedsUpgrade<'a> {
+    /// What was asked for.
+    pub wanted: &'a CompressionType,
+}
+
+impl fmt::Display for NeedsUpgrade<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "compressionType {} needs the per-block algorithm field; this volume has the original \
+             format, whose blocks can only be lz4. Upgrade it first (see docs/upgrade.md) or ask \
+             for lz4. The volume stays as it is.",
+            self.wanted
+        )
+    }
+}
