@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod block_map;
 pub mod env;
 pub mod error;
 pub mod format;
