@@ -4,7 +4,12 @@
 //!
 //! This is the crate root: the module's declaration and the registration of its targets. See `docs/` for what the rings are.
 
-#![expect(dead_code, reason = "the wrappers come before the target that uses them")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the wrappers come before the target that uses them"
+)]
 
 use kernel::prelude::*;
 

@@ -37,7 +37,7 @@ rvdo-allow-types := bio|bio_vec|bvec_iter|block_device|blk_status_t|blk_opf_t|fi
 rvdo-allow-functions := rvdo_.* \
 	bio_(init|uninit|endio|add_virt_nofail)|submit_bio_noacct|blk_status_to_errno|fput \
 	dm_(get|put)_device|dm_(un)?register_target|dm_table_(get_mode|get_md|device_name|event)|dm_set_target_max_io_len
-rvdo-allow-vars := RUST_CONST_HELPER_.* DM_TARGET_.*|DM_MAPIO_.*|DM_STATUS_NOFLUSH_FLAG
+rvdo-allow-vars := RUST_CONST_HELPER_.* DM_TARGET_.*|DM_MAPIO_.*
 # Additions of the second set of helpers, if there is one.
 -include $(rvdo-bindings-src)/allow_b.mk
 
@@ -45,7 +45,7 @@ quiet_cmd_rvdo_bindgen = BINDGEN $@
       cmd_rvdo_bindgen = \
 	$(BINDGEN) $< $(rvdo-bindgen-options) --rust-target 1.85 \
 		--use-core --with-derive-default --ctypes-prefix ffi --no-layout-tests \
-		--no-debug '.*' --enable-function-attribute-detection \
+		--no-debug '.*' --enable-function-attribute-detection --formatter prettyplease \
 		$(patsubst %,--allowlist-type '%',$(rvdo-allow-types)) \
 		$(patsubst %,--allowlist-function '%',$(rvdo-allow-functions)) \
 		$(patsubst %,--allowlist-var '%',$(rvdo-allow-vars)) \

@@ -27,6 +27,9 @@ use super::{Reply, StatusKind, Target};
 use crate::bindings as b;
 use crate::kapi::bio::OwnedBio;
 
+/// `DM_STATUS_NOFLUSH_FLAG`, which is in a header that is not installed (`drivers/md/dm.h`).
+const STATUS_NOFLUSH: c_uint = 1;
+
 /// What device mapper has to know about a target type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features(u64);
@@ -219,7 +222,7 @@ unsafe extern "C" fn status<T: Target>(
         b::status_type_t_STATUSTYPE_IMA => StatusKind::Ima,
         _ => return,
     };
-    let noflush = flags & b::DM_STATUS_NOFLUSH_FLAG != 0;
+    let noflush = flags & STATUS_NOFLUSH != 0;
     target.status(&instance, kind, noflush, &mut out);
 }
 
