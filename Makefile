@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 #
+# The goals:
 #   make                  build rvdo.ko for the lab's kernel (sets the lab up first)
 #   make KDIR=...         build for another kernel tree that carries Rust metadata
 #   make modules_install  install what was built with KDIR=..., as kernel modules do
 #   make test             everything that proves the project; one line of totals
 #   make lab              only set the lab up: rootfs, kernel, guest
 #   make check            ring check, rustfmt, shellcheck, clippy
-#   make clean
+#   make demo|bench|soak  run tests/vm/{demo,bench,soak} in the guest
+#   make fmt              format the Rust sources
+#   make clean            remove what builds left here; the lab stays
 
 KDIR ?=
 # What Debian's kernels were built with; another tree may want other values.
 KMAKE_VARS ?= ARCH=x86 CROSS_COMPILE=x86_64-linux-gnu- CC=x86_64-linux-gnu-gcc-14
 
-.PHONY: all modules test_modules modules_install install lab test check clippy fmt clean help
+.PHONY: all modules test_modules modules_install install lab test check demo bench soak clippy fmt clean help
 
 all: modules
 
@@ -39,6 +42,9 @@ lab:
 
 test:
 	scripts/test
+
+demo bench soak: modules test_modules
+	scripts/vm-suite tests/vm/$@ --timeout 7200 --case-timeout 3600
 
 check: lab
 	scripts/check

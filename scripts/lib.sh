@@ -35,6 +35,35 @@ die() {
 	exit 1
 }
 
+# use_host_network: apt's proxy and name resolution as on the host.
+use_host_network() {
+	local proxy=
+	eval "$(apt-config shell proxy Acquire::http::Proxy)"
+	if [ -n "$proxy" ] && [ "$proxy" != DIRECT ]; then export http_proxy=$proxy; fi
+	if [ -d "$ROOTFS/etc" ]; then cp /etc/resolv.conf "$ROOTFS/etc/resolv.conf"; fi
+}
+
+# logged LOG COMMAND...: its output goes to LOG; now and then say how far it is; when
+# it fails show the end of the log.
+logged() {
+	local log=$1 begin=$SECONDS process
+	shift
+	mkdir -p "$(dirname "$log")"
+	"$@" >>"$log" 2>&1 &
+	process=$!
+	while kill -0 "$process" 2>/dev/null; do
+		sleep 0.5
+		if [ $((SECONDS - begin)) -ge 20 ]; then
+			begin=$SECONDS
+			printf '   ... %s\n' "$(tail -n 1 "$log" | cut -c 1-90)" >&2
+		fi
+	done
+	wait "$process" || {
+		tail -n 30 "$log" >&2
+		die "failed: $*; all of its output is in $log"
+	}
+}
+
 # usage_if_asked "$@": print the comment block at the head of the calling script.
 usage_if_asked() {
 	case "${1:-}" in
