@@ -7,9 +7,20 @@
 //!
 //! Lock order: the wrappers take no lock while they call out to their users, and every lock they own is a leaf.
 
+pub mod acomp;
+pub mod acomp_pool;
 pub mod bio;
 pub mod bio_queue;
 pub mod block_device;
+pub mod block_on;
+pub mod crc32;
 pub mod device_mapper;
+pub mod executor;
+pub mod noio;
+pub mod page;
 pub mod page_io;
+pub mod timer;
+pub mod wait_list;
 pub mod wake_cell;
+
+mod task;

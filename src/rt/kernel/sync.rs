@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The spinlock and the wait list of the kernel.
+
+use crate::kapi::noio::noio;
+use crate::kapi::wait_list::{self, Links, LinksLock};
+use crate::rt::AllocError;
+use core::fmt;
+use core::future::Future;
+use core::ops::{Deref, DerefMut};
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, new_spinlock_irq, SpinLockIrq};
+
+/// Lets a lock hand out plain references whatever `T` is. Nothing pins the value inside.
+struct Plain<T>(T);
+
+impl<T> Unpin for Plain<T> {}
+
+/// A lock held for a few instructions, never across an await and never in interrupt context.
+pub struct SpinLock<T>(Pin<KBox<kernel::sync::SpinLock<Plain<T>>>>);
+
+impl<T> SpinLock<T> {
+    /// A free lock around `value`.
+    pub fn new(value: T) -> Result<Self, AllocError> {
+        let lock = new_spinlock!(Plain(value), "rvdo::SpinLock");
+        noio(|| KBox::pin_init(lock, GFP_KERNEL))
+            .map(Self)
+            .map_err(|_| AllocError)
+    }
+
+    /// Takes the lock.
+    pub fn lock(&self) -> SpinLockGuard<'_, T> {
+        SpinLockGuard(self.0.lock())
+    }
+}
+
+impl<T> fmt::Debug for SpinLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpinLock").finish_non_exhaustive()
+    }
+}
+
+/// Access to the value of a [`SpinLock`], which is held as long as this lives.
+pub struct SpinLockGuard<'a, T>(kernel::sync::SpinLockGuard<'a, Plain<T>>);
+
+impl<T> Deref for SpinLockGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0 .0
+    }
+}
+
+impl<T> DerefMut for SpinLockGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0 .0
+    }
+}
+
+/// The lock of a [`WaitList`], which may be woken in interrupt context.
+struct LinksIrqLock(Pin<KBox<SpinLockIrq<Links>>>);
+
+// SAFETY: a spinlock guards its one value.
+unsafe impl LinksLock for LinksIrqLock {
+    fn with<R>(&self, f: impl FnOnce(&mut Links) -> R) -> R {
+        f(&mut self.0.lock())
+    }
+}
+
+/// Tasks that wait for a condition, first come first served.
+pub struct WaitList(wait_list::WaitList<LinksIrqLock>);
+
+impl WaitList {
+    /// A list nobody waits on.
+    pub fn new() -> Result<Self, AllocError> {
+        let lock = new_spinlock_irq!(Links::new(), "rvdo::WaitList");
+        let lock = noio(|| KBox::pin_init(lock, GFP_KERNEL)).map_err(|_| AllocError)?;
+        Ok(Self(wait_list::WaitList::new(LinksIrqLock(lock))))
+    }
+
+    /// Waits until `condition` returns something, and returns that. Evaluated at every poll; may take spinlocks.
+    pub fn wait_until<'a, T, F>(&'a self, condition: F) -> impl Future<Output = T> + Send + 'a
+    where
+        T: 'a,
+        F: FnMut() -> Option<T> + Send + 'a,
+    {
+        self.0.wait_until(condition)
+    }
+
+    /// Wakes the longest waiting task, if there is one. In any context but NMI.
+    pub fn wake_one(&self) {
+        self.0.wake_one();
+    }
+
+    /// Wakes every task that waits now. In any context but NMI.
+    pub fn wake_all(&self) {
+        self.0.wake_all();
+    }
+
+    /// Whether nobody waits (which may change at any time).
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for WaitList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitList").finish_non_exhaustive()
+    }
+}
