@@ -14,8 +14,8 @@
 use kernel::prelude::*;
 
 mod bindings;
-mod kapi;
-mod rt;
+pub mod kapi;
+pub mod rt;
 
 module! {
     type: Rvdo,

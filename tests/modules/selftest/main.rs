@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Exercises the wrappers of the rvdo module in a running kernel, without a volume.
+//!
+//! Registers the device-mapper target `rvdo-pass`, see [`pass`], whose messages start further checks.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "not every wrapper is exercised here"
+)]
+
+use kernel::prelude::*;
+
+#[path = "../../../src/bindings/mod.rs"]
+mod bindings;
+#[path = "../../../src/kapi/mod.rs"]
+pub mod kapi;
+mod pass;
+#[path = "../../../src/rt/mod.rs"]
+pub mod rt;
+
+use kapi::device_mapper::Registration;
+use pass::Pass;
+
+module! {
+    type: Selftest,
+    name: "rvdo_selftest",
+    authors: ["The rvdo authors"],
+    description: "Exercises the kernel wrappers of rvdo",
+    license: "GPL",
+    params: {
+        second_name: bool {
+            default: false,
+            description: "Register the target as rvdo-pass2, too",
+        },
+    },
+}
+
+struct Selftest {
+    _pass: Registration<Pass>,
+    _second: Option<Registration<Pass>>,
+}
+
+impl kernel::Module for Selftest {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let second = match module_parameters::second_name.value() {
+            true => Some(Registration::new(c"rvdo-pass2", module)?),
+            false => None,
+        };
+        Ok(Self {
+            _pass: Registration::new(c"rvdo-pass", module)?,
+            _second: second,
+        })
+    }
+}
