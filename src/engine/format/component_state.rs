@@ -90,17 +90,17 @@ pub struct SlabDepotState {
 }
 
 impl SlabDepotState {
-    /// A depot of as many slabs as fit into `partition`.
+    /// A depot of as many slabs as fit into `partition`. The sizes in its errors are those of the
+    /// partition.
     pub fn compute(slab_config: SlabConfig, partition: &Partition) -> Result<Self, FormatError> {
         let slabs = partition
             .blocks
             .checked_shr(slab_config.slab_bits())
             .unwrap_or(0);
         if slabs == 0 {
-            let missing = slab_config.slab_blocks.saturating_sub(partition.blocks);
             return Err(FormatError::NoSpace {
-                required: partition.end().saturating_add(missing),
-                available: partition.end(),
+                required: slab_config.slab_blocks,
+                available: partition.blocks,
             });
         }
         if slabs > MAX_SLABS.into() {

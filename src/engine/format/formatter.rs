@@ -101,6 +101,17 @@ pub fn format_volume(params: &FormatParams) -> Result<(Geometry, SuperBlock), Fo
         recovery_journal: config.recovery_journal_size,
         slab_summary: SLAB_SUMMARY_BLOCKS,
     };
+    let required = fixed
+        .blocks()
+        .and_then(|blocks| blocks.checked_add(first.get()))
+        .and_then(|blocks| blocks.checked_add(config.slab_size))
+        .ok_or(FormatError::OutOfRange("size of a partition"))?;
+    if config.physical_blocks < required {
+        return Err(FormatError::NoSpace {
+            required,
+            available: config.physical_blocks,
+        });
+    }
     let layout = Layout::compute(first, config.physical_blocks, fixed)?;
     let slab_config = SlabConfig::compute(config.slab_size, config.slab_journal_blocks)?;
     let depot = layout.partition(PartitionId::SlabDepot)?;

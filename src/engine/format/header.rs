@@ -23,9 +23,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Size of the stored form.
-    pub(super) const BYTES: usize = 20;
-
     pub(super) const fn new(component: Component, major: u32, minor: u32, size: u64) -> Self {
         Self {
             component,

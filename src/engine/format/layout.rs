@@ -115,6 +115,15 @@ pub struct FixedParts {
     pub slab_summary: u64,
 }
 
+impl FixedParts {
+    /// The blocks of all of them.
+    pub fn blocks(&self) -> Option<u64> {
+        self.block_map
+            .checked_add(self.recovery_journal)?
+            .checked_add(self.slab_summary)
+    }
+}
+
 impl Layout {
     /// Lays out the blocks from `first` to the end of a volume of `physical_blocks`: the roots
     /// in front, the journal and the summary at the end, and the slabs in what is left.
@@ -127,9 +136,7 @@ impl Layout {
             return Err(FormatError::OutOfRange("physical size"));
         }
         let used = fixed
-            .block_map
-            .checked_add(fixed.recovery_journal)
-            .and_then(|used| used.checked_add(fixed.slab_summary))
+            .blocks()
             .and_then(|used| used.checked_add(first.get()))
             .ok_or(FormatError::OutOfRange("size of a partition"))?;
         let depot_blocks = match physical_blocks.checked_sub(used) {

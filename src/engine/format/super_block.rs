@@ -38,7 +38,8 @@ const CHECKSUM_AT: usize = 434;
 const CHECKSUM_BYTES: usize = 4;
 
 const _: () = assert!(CHECKSUM_AT + CHECKSUM_BYTES <= SECTOR_SIZE);
-const _: () = assert!(Header::BYTES as u64 + HEADER.size == 438);
+// The header itself has 20 bytes.
+const _: () = assert!(20 + HEADER.size == (CHECKSUM_AT + CHECKSUM_BYTES) as u64);
 
 /// The state of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,11 +63,6 @@ impl VdoConfig {
                 "the size of the recovery journal must be a power of two",
             ));
         }
-        if self.recovery_journal_size > self.physical_blocks {
-            return Err(FormatError::BadConfiguration(
-                "the recovery journal is larger than the volume",
-            ));
-        }
         Ok(())
     }
 
