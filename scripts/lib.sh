@@ -10,8 +10,9 @@ if [ -n "${RVDO_INSIDE:-}" ]; then ROOTFS=; fi
 # The kernel the project was last tested with, and the series to fall back to.
 KVER_TESTED=7.3.4+deb13-amd64
 KVER_SERIES=7.3
-# The choice made at set-up time; KVER in the environment overrules it.
-KVER_FILE=$RVDO_CACHE/kver
+# What set-up took instead when backports had it no more. KVER in the environment
+# overrules both.
+KVER_FILE=$RVDO_CACHE/instead-of-$KVER_TESTED
 KVER_FIXED=${KVER:-}
 if [ -z "$KVER_FIXED" ]; then
 	KVER=$(cat "$KVER_FILE" 2>/dev/null || echo "$KVER_TESTED")
