@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block_map;
+pub mod depot;
 pub mod env;
 pub mod error;
 pub mod format;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One slab in memory: counters, journal and reference block states under one lock.
+//!
+//! A reference changes here, in one step under the lock: an entry in the slab journal, the counter, the reference block that is
+//! dirty from then on. So whatever is copied under the lock is consistent.
+
+use super::allocator::{level, UNLISTED};
+use super::counters::{updated, Counters, FREE};
+use super::geometry::SlabGeometry;
+use super::pins::Pins;
+use super::reference_blocks::ReferenceBlocks;
+use super::slab_journal::{NoRoom, SlabJournal};
+use super::SlabJournalLocks;
+use crate::engine::format::reference_block;
+use crate::engine::format::slab_journal::ReferenceUpdate;
+use crate::engine::format::slab_summary::{fullness_hint, SummaryEntry};
+use crate::engine::units::{
+    JournalPoint, Pbn, SequenceNumber, SlabBlockNumber, MAX_REFERENCE_COUNT,
+    PROVISIONAL_REFERENCE_COUNT,
+};
+use crate::rt::{AllocError, Page};
+
+/// Why an update cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Not now.
+    Wait(NoRoom),
+    /// Never: what is in memory and what is asked for contradict each other.
+    Contradiction(&'static str),
+}
+
+/// What became of a block that lost a reference or a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is still in use.
+    Kept,
+    /// It is free.
+    Freed,
+}
+
+/// The state of a slab.
+pub(super) struct Slab {
+    pub(super) counters: Counters,
+    pub(super) references: ReferenceBlocks,
+    pub(super) journal: SlabJournal,
+    /// What the summary says, or is about to.
+    pub(super) summary: SummaryEntry,
+    /// The newest entry that is in the counters: the commit point of reference blocks.
+    pub(super) latest: JournalPoint,
+    /// The slab's journal has or had entries, or its counters are on disk.
+    pub(super) used: bool,
+    /// The slab waits for a writer or is being served by one.
+    pub(super) queued: bool,
+    /// Everything is to be written out.
+    pub(super) saving: bool,
+    /// Reference blocks to write with the next batch.
+    pub(super) owed: u32,
+    /// The level at which the allocator lists the slab.
+    pub(super) listed: u8,
+}
+
+impl Slab {
+    /// A slab that was never used.
+    pub(super) fn new(geometry: &SlabGeometry) -> Result<Self, AllocError> {
+        let mut journal = SlabJournal::new()?;
+        journal.restart(geometry, SequenceNumber::FIRST, JournalPoint::ZERO);
+        Ok(Self {
+            counters: Counters::new(geometry.data_blocks)?,
+            references: ReferenceBlocks::new(geometry.reference_blocks)?,
+            journal,
+            summary: SummaryEntry::unused(&geometry.config),
+            latest: JournalPoint::ZERO,
+            used: false,
+            queued: false,
+            saving: false,
+            owed: 0,
+            listed: UNLISTED,
+        })
+    }
+
+    /// The allocator's level for the slab now.
+    pub(super) fn level(&self, geometry: &SlabGeometry) -> u8 {
+        level(self.counters.free(), self.used, geometry.data_blocks)
+    }
+
+    /// Whether the allocator should list the slab higher.
+    pub(super) fn has_risen(&self, geometry: &SlabGeometry) -> bool {
+        self.listed != UNLISTED && self.level(geometry) > self.listed
+    }
+
+    /// Makes the first free block at or after `cursor` provisional.
+    pub(super) fn allocate(&mut self, cursor: u32) -> Option<SlabBlockNumber> {
+        let sbn = self.counters.find_free(cursor)?;
+        self.counters.set(sbn, PROVISIONAL_REFERENCE_COUNT)?;
+        Some(sbn)
+    }
+
+    /// Holds a block that is to get more references. `false` if it cannot.
+    pub(super) fn pin(&mut self, pins: &Pins, sbn: SlabBlockNumber, pbn: Pbn) -> bool {
+        match self.counters.get(sbn) {
+            None => false,
+            Some(FREE) => {
+                // A free block may be pinned: its contents may still be right. Provisional, nobody else can take it.
+                let held = pins.join(pbn, MAX_REFERENCE_COUNT);
+                if held {
+                    self.counters.set(sbn, PROVISIONAL_REFERENCE_COUNT);
+                }
+                held
+            }
+            // Not held: `join` finds no room. Held by a writer: it refuses. Held by others: it counts us in.
+            Some(PROVISIONAL_REFERENCE_COUNT) => pins.join(pbn, 0),
+            Some(counter) => pins.join(pbn, MAX_REFERENCE_COUNT.saturating_sub(counter)),
+        }
+    }
+
+    /// Ends the hold of the last holder of a block.
+    pub(super) fn release(&mut self, pins: &Pins, sbn: SlabBlockNumber, pbn: Pbn) -> Fate {
+        let is_last = pins.release_last(pbn);
+        if is_last && self.counters.get(sbn) == Some(PROVISIONAL_REFERENCE_COUNT) {
+            self.counters.set(sbn, FREE);
+            return Fate::Freed;
+        }
+        Fate::Kept
+    }
+
+    /// Makes one update: journal entry, counter, dirty reference block.
+    pub(super) fn update<J: SlabJournalLocks>(
+        &mut self,
+        geometry: &SlabGeometry,
+        pins: &Pins,
+        locks: &J,
+        update: Update,
+    ) -> Result<Fate, Refusal> {
+        let Update {
+            point,
+            sbn,
+            pbn,
+            update,
+        } = update;
+        self.journal
+            .check_room(geometry, update)
+            .map_err(Refusal::Wait)?;
+
+        // W3: entries of a slab come in the order of the recovery journal. The caller sees to it; this is where it would show.
+        if point <= self.journal.recovery_point() {
+            return Err(Refusal::Contradiction("slab journal entry out of order"));
+        }
+        let counter = self.counters.get(sbn).ok_or(Refusal::Contradiction(
+            "reference to a block that holds no data",
+        ))?;
+        let mut counter = updated(counter, update).map_err(Refusal::Contradiction)?;
+        // W10: a block that somebody holds does not become free with its last reference; it becomes provisional, and the last
+        // holder frees it.
+        if counter == FREE && pins.is_held(pbn) {
+            counter = PROVISIONAL_REFERENCE_COUNT;
+        }
+
+        let appended = self
+            .journal
+            .append(sbn, update, point)
+            .map_err(Refusal::Wait)?;
+        if appended.opened {
+            // Taken before the slab's lock is released, so before a writer can give it back.
+            locks.lock_for_slab(point.sequence);
+        }
+        if !self.used {
+            self.used = true;
+            // Nothing of the slab is on disk. Its journal keeps its very first block until all reference blocks are, so that
+            // the counters either can be loaded as a whole or come out of the journal as a whole.
+            self.references.mark_all_dirty(self.journal.tail());
+        }
+        // W9: only here, after the entry is in the recovery journal for good and in the slab journal, can a block become free.
+        if let Some(block) = self.counters.set(sbn, counter) {
+            self.references.mark_dirty(block, self.journal.tail());
+        }
+        self.latest = appended.point;
+        Ok(if counter == FREE {
+            Fate::Freed
+        } else {
+            Fate::Kept
+        })
+    }
+
+    /// Moves the journal block to be written into `page`.
+    pub(super) fn issue(
+        &mut self,
+        geometry: &SlabGeometry,
+        page: &mut Page,
+    ) -> Option<SequenceNumber> {
+        let sequence = self.journal.issue(geometry, page)?;
+        // The journal has become longer: write some reference blocks, the more the less room is left.
+        let length = self.journal.length();
+        let dirty = self.references.dirty();
+        if length >= geometry.deadline {
+            self.owed = dirty;
+        } else if length >= geometry.flushing {
+            let blocks_left = geometry.deadline.saturating_sub(length).saturating_add(1);
+            let share = u64::from(dirty)
+                .checked_div(blocks_left)
+                .unwrap_or(0)
+                .max(1);
+            self.owed = self
+                .owed
+                .saturating_add(u32::try_from(share).unwrap_or(u32::MAX))
+                .min(dirty);
+        }
+        Some(sequence)
+    }
+
+    /// What the summary has to say once it covers the issued block.
+    pub(super) fn dirty_summary(&mut self, geometry: &SlabGeometry) -> SummaryEntry {
+        // A head above the first block says that all reference blocks have been written.
+        let counted = self.journal.head() > SequenceNumber::FIRST;
+        self.summary = SummaryEntry {
+            is_dirty: true,
+            load_reference_counts: counted || self.summary.load_reference_counts,
+            ..self.current_summary(geometry)
+        };
+        self.summary
+    }
+
+    /// Whether everything is on disk and the summary covers it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.journal.is_committed() && self.references.is_clean()
+    }
+
+    /// What the summary may say of a used slab that is settled. `None` if it does already.
+    pub(super) fn clean_summary(&mut self, geometry: &SlabGeometry) -> Option<SummaryEntry> {
+        let clean = SummaryEntry {
+            is_dirty: false,
+            load_reference_counts: true,
+            ..self.current_summary(geometry)
+        };
+        let changed = clean != self.summary;
+        self.summary = clean;
+        changed.then_some(clean)
+    }
+
+    fn current_summary(&self, geometry: &SlabGeometry) -> SummaryEntry {
+        let free = u64::from(self.counters.free());
+        SummaryEntry {
+            // A journal has at most 256 blocks.
+            tail_block_offset: u8::try_from(geometry.position(self.journal.tail())).unwrap_or(0),
+            fullness_hint: fullness_hint(free, geometry.config.slab_bits()),
+            ..self.summary
+        }
+    }
+
+    /// Copies the next reference block of the batch into `page`.
+    pub(super) fn take_reference_block(&mut self, page: &mut Page) -> Option<usize> {
+        let block = self.references.take()?;
+        reference_block::encode(page, self.latest, self.counters.block(block));
+        Some(block)
+    }
+
+    /// Gives up journal blocks that nothing needs any more. Returns whether there is more room.
+    pub(super) fn reap(&mut self) -> bool {
+        self.journal.reap(self.references.oldest_lock())
+    }
+
+    /// Whether a writer has something to do.
+    pub(super) fn has_work(&self) -> bool {
+        self.journal.can_issue() || self.owed > 0 || self.saving
+    }
+}
+
+/// One reference that comes or goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Update {
+    /// Where it is in the recovery journal, expanded.
+    pub(super) point: JournalPoint,
+    pub(super) sbn: SlabBlockNumber,
+    pub(super) pbn: Pbn,
+    pub(super) update: ReferenceUpdate,
+}
