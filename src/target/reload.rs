@@ -189,11 +189,11 @@ impl ReloadError {
     pub const fn summary(&self) -> &'static CStr {
         match self {
             Self::Changed { field } => match field {
-                FixedField::StartSector => c"Starting sector numbers do not match",
-                FixedField::LogicalBlockSize => c"Logical block sizes do not match",
-                FixedField::CacheSize => c"Block map cache sizes do not match",
-                FixedField::MaximumAge => c"Block map maximum ages do not match",
-                FixedField::Threads => c"Thread configurations do not match",
+                FixedField::StartSector => c"Starting sector cannot change",
+                FixedField::LogicalBlockSize => c"Logical block size cannot change",
+                FixedField::CacheSize => c"Block map cache size cannot change",
+                FixedField::MaximumAge => c"Block map maximum age cannot change",
+                FixedField::Threads => c"Thread configuration cannot change",
             },
             Self::LogicalShrinks { .. } => c"Can't shrink VDO logical size",
             Self::PhysicalShrinks { .. } => {

@@ -100,11 +100,13 @@ impl TableError<'_> {
             Self::LogicalBlockSize { .. } => c"Invalid logical block size",
             Self::CacheSize { .. } => c"Invalid block map page cache size",
             Self::MaximumAge { .. } => c"Invalid block map maximum age",
-            Self::OddOptions { .. } => c"Odd number of optional arguments",
+            Self::OddOptions { .. } => {
+                c"Odd number of optional arguments given but they should be <key> <value> pairs"
+            }
             Self::Option(_) => c"Invalid optional argument configuration",
             Self::ThreadConfig(_) => c"Invalid thread-count configuration",
             Self::MixedZoneCounts { .. } => {
-                c"Logical, physical, and hash zone counts must all be zero or all non-zero"
+                c"Logical, physical, and hash zones counts must all be zero or all non-zero"
             }
             Self::CacheTooSmall { .. } => c"Insufficient block map cache for logical zones",
             Self::OutOfMemory => c"Out of memory",
@@ -153,10 +155,7 @@ impl fmt::Display for TableError<'_> {
             ),
             Self::MaximumAge { word } => write!(f, ": must be a number above zero, not {word:?}"),
             Self::OddOptions { last } => {
-                write!(
-                    f,
-                    ": they are <key> <value> pairs, and {last:?} has no value"
-                )
+                write!(f, ": {last:?} has no value")
             }
             Self::Option(error) | Self::ThreadConfig(error) => write!(f, ": {error}"),
             Self::MixedZoneCounts { threads } => write!(

@@ -6,3 +6,5 @@
 pub mod engine;
 #[path = "../../../src/rt/mod.rs"]
 pub mod rt;
+#[path = "../../../src/target/mod.rs"]
+pub mod target;
