@@ -6,5 +6,6 @@
 pub mod engine;
 #[path = "../../../src/rt/mod.rs"]
 pub mod rt;
+pub mod sim;
 #[path = "../../../src/target/mod.rs"]
 pub mod target;

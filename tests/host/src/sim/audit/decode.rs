@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fields of on-disk structures, read the plainest way there is.
+//!
+//! Nothing in the auditor uses the engine's decoders: a mistake in those would otherwise hide
+//! itself.
+
+use crate::sim::image::Block;
+
+/// The little-endian u16 at `at`.
+pub fn u16_at(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(block[at..at + 2].try_into().expect("two bytes"))
+}
+
+/// The little-endian u32 at `at`.
+pub fn u32_at(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The little-endian u64 at `at`.
+pub fn u64_at(block: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The checksum of geometry and super block, bit by bit.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| {
+        if crc & 1 == 1 {
+            (crc >> 1) ^ 0xedb8_8320
+        } else {
+            crc >> 1
+        }
+    };
+    let crc = bytes
+        .iter()
+        .fold(0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step));
+    !crc
+}
+
+/// A journal point: a sequence number above a 16-bit entry.
+pub fn point(sequence: u64, entry: u64) -> u64 {
+    (sequence << 16) | entry
+}
+
+/// A journal point in words.
+pub fn show(point: u64) -> String {
+    format!("{}:{}", point >> 16, point & 0xffff)
+}
+
+/// A block map entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mapping {
+    /// 0 unmapped, 1 uncompressed, 2 and up a fragment.
+    pub state: u8,
+    /// Where the data is.
+    pub pbn: u64,
+}
+
+impl Mapping {
+    /// Reads five bytes at `at`.
+    pub fn at(block: &[u8], at: usize) -> Self {
+        let pbn = u64::from(block[at] >> 4) << 32 | u64::from(u32_at(block, at + 1));
+        Self {
+            state: block[at] & 15,
+            pbn,
+        }
+    }
+
+    /// Whether the combination of state and block has a meaning.
+    pub fn is_valid(&self) -> bool {
+        if self.pbn == 0 {
+            self.state <= 1
+        } else {
+            self.state != 0
+        }
+    }
+
+    /// Whether the logical block counts as used.
+    pub fn is_mapped(&self) -> bool {
+        self.state != 0
+    }
+}
+
+/// A version 1.0 compressed block, taken apart.
+pub fn fragments(block: &Block) -> Result<Vec<&[u8]>, String> {
+    if (u32_at(block, 0), u32_at(block, 4)) != (1, 0) {
+        return Err("is no compressed block of version 1.0".to_string());
+    }
+    let mut fragments = Vec::new();
+    let mut offset = 36;
+    let mut ended = false;
+    for slot in 0..14 {
+        let size = usize::from(u16_at(block, 8 + 2 * slot));
+        if size == 0 {
+            ended = true;
+            continue;
+        }
+        if ended {
+            return Err(format!(
+                "has a fragment in slot {slot} behind an empty slot"
+            ));
+        }
+        let fragment = block.get(offset..offset + size);
+        fragments.push(fragment.ok_or_else(|| format!("fragment {slot} runs past the block"))?);
+        offset += size;
+    }
+    Ok(fragments)
+}
+
+/// Whether everything behind the fragments is zero.
+pub fn tail_is_zero(block: &Block) -> bool {
+    let used: usize = (0..14)
+        .map(|slot| usize::from(u16_at(block, 8 + 2 * slot)))
+        .sum();
+    block[(36 + used).min(4096)..].iter().all(|byte| *byte == 0)
+}
+
+/// The 4096 bytes that a fragment stands for.
+pub fn expand(fragment: &[u8]) -> Option<Block> {
+    let mut data = [0; 4096];
+    match lz4_flex::block::decompress_into(fragment, &mut data) {
+        Ok(4096) => Some(data),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_check_values_of_the_format_hold() {
+        assert_eq!(crc32(b"123456789"), 0xd202_d277);
+        let entry = Mapping {
+            state: 5,
+            pbn: 0x9_8765_4321,
+        };
+        assert_eq!(Mapping::at(&[0x95, 0x21, 0x43, 0x65, 0x87], 0), entry);
+        assert_eq!(point(0x1234, 7), 0x1234_0007);
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A compressor that takes its time and can be made to fail.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use super::disk::Latency;
+use super::executor::Clock;
+use super::rng::Rng;
+use crate::engine::env::{Codec, CodecError};
+use crate::rt::{Page, PagePair};
+
+/// How the compressor behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// How long a (de)compression takes.
+    pub latency: Latency,
+    /// How many compressions in a thousand the driver fails.
+    pub compress_failures_permille: u32,
+    /// How many compressions in a thousand are called incompressible whatever the data is.
+    pub incompressible_permille: u32,
+    /// How many decompressions in a thousand the driver fails.
+    pub decompress_failures_permille: u32,
+}
+
+impl Behaviour {
+    /// Quick and without failures.
+    pub const GOOD: Self = Self {
+        latency: Latency::FAST,
+        compress_failures_permille: 0,
+        incompressible_permille: 0,
+        decompress_failures_permille: 0,
+    };
+}
+
+struct State {
+    rng: Rng,
+    behaviour: Behaviour,
+    compressions: u64,
+    decompressions: u64,
+    failures: u64,
+}
+
+/// LZ4 as a simulated device; clones are the same one.
+#[derive(Clone)]
+pub struct SimCodec {
+    clock: Clock,
+    state: Arc<Mutex<State>>,
+}
+
+impl SimCodec {
+    /// A codec that behaves well.
+    pub fn new(clock: Clock, rng: Rng) -> Self {
+        Self {
+            clock,
+            state: Arc::new(Mutex::new(State {
+                rng,
+                behaviour: Behaviour::GOOD,
+                compressions: 0,
+                decompressions: 0,
+                failures: 0,
+            })),
+        }
+    }
+
+    /// Makes it behave otherwise from now on.
+    pub fn set_behaviour(&self, behaviour: Behaviour) {
+        self.state.lock().expect("no panic").behaviour = behaviour;
+    }
+
+    /// Compressions, decompressions and failures of both so far.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let state = self.state.lock().expect("no panic");
+        (state.compressions, state.decompressions, state.failures)
+    }
+
+    /// Decides a compression: how long it takes, how it fails, and a source of noise.
+    fn compression(&self) -> (u64, Option<CodecError>, Rng) {
+        let state = &mut *self.state.lock().expect("no panic");
+        state.compressions += 1;
+        let behaviour = state.behaviour;
+        let fault = if state.rng.permille(behaviour.compress_failures_permille) {
+            state.failures += 1;
+            Some(CodecError::Failed)
+        } else if state.rng.permille(behaviour.incompressible_permille) {
+            Some(CodecError::Incompressible)
+        } else {
+            None
+        };
+        (
+            behaviour.latency.pick(&mut state.rng),
+            fault,
+            state.rng.fork(),
+        )
+    }
+
+    fn decompression(&self) -> (u64, Option<CodecError>) {
+        let state = &mut *self.state.lock().expect("no panic");
+        state.decompressions += 1;
+        let behaviour = state.behaviour;
+        let fault = state.rng.permille(behaviour.decompress_failures_permille);
+        state.failures += u64::from(fault);
+        let delay = behaviour.latency.pick(&mut state.rng);
+        (delay, fault.then_some(CodecError::Failed))
+    }
+}
+
+impl Codec for SimCodec {
+    fn driver(&self) -> &str {
+        "lz4-simulated"
+    }
+
+    fn algorithm(&self) -> &str {
+        "lz4"
+    }
+
+    fn compress(
+        &self,
+        src: Page,
+        mut dst: PagePair,
+        limit: usize,
+    ) -> impl Future<Output = (Page, PagePair, Result<usize, CodecError>)> + Send {
+        let (delay, fault, mut noise) = self.compression();
+        let clock = self.clock.clone();
+        async move {
+            clock.sleep(delay).await;
+            // A driver may leave anything behind its output.
+            noise.fill(&mut dst[..]);
+            let result = match fault {
+                Some(error) => Err(error),
+                None => match lz4_flex::block::compress_into(&src[..], &mut dst[..]) {
+                    Ok(bytes) if bytes <= limit => Ok(bytes),
+                    _ => Err(CodecError::Incompressible),
+                },
+            };
+            (src, dst, result)
+        }
+    }
+
+    fn decompress(
+        &self,
+        src: Page,
+        range: Range<usize>,
+        mut dst: Page,
+    ) -> impl Future<Output = (Page, Page, Result<(), CodecError>)> + Send {
+        let (delay, fault) = self.decompression();
+        let clock = self.clock.clone();
+        async move {
+            clock.sleep(delay).await;
+            let result = match (fault, src.get(range)) {
+                (Some(error), _) => Err(error),
+                (None, None) => Err(CodecError::Corrupt),
+                (None, Some(fragment)) => {
+                    match lz4_flex::block::decompress_into(fragment, &mut dst[..]) {
+                        Ok(4096) => Ok(()),
+                        _ => Err(CodecError::Corrupt),
+                    }
+                }
+            };
+            (src, dst, result)
+        }
+    }
+}
