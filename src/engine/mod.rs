@@ -11,13 +11,18 @@
 #![forbid(unsafe_code)]
 
 pub mod block_map;
+pub mod codec;
+pub mod dedupe;
 pub mod depot;
 pub mod env;
 pub mod error;
 pub mod format;
 pub mod journal;
 pub mod lbn_lock;
+pub mod packer;
+pub mod pin;
 pub mod read_only;
+pub mod reader;
 pub mod statistics;
 pub mod store;
 pub mod table;

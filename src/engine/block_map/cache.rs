@@ -16,7 +16,7 @@ use crate::engine::statistics::BlockMapStats;
 use crate::engine::store::Store;
 use crate::engine::units::{Block, Nonce, Pbn, SequenceNumber};
 use crate::rt::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use crate::rt::{Arc, Page, SpinLock, Vec, WaitList};
+use crate::rt::{Arc, Page, Vec, WaitList};
 
 /// Most shards, a power of two.
 const SHARDS_MAX: usize = 64;
@@ -62,8 +62,6 @@ pub(super) struct PageCache<E: Env, J> {
     pub(super) maximum_age: u64,
     /// Idle writers.
     pub(super) writers: WaitList,
-    /// Buffers for the writers.
-    pub(super) bounce: SpinLock<Vec<Page>>,
     /// The shard that the next writer looks at first.
     pub(super) turn: AtomicU32,
     /// Tasks that wait until nothing is dirty.
@@ -73,13 +71,12 @@ pub(super) struct PageCache<E: Env, J> {
 }
 
 impl<E: Env, J: PageLocks> PageCache<E, J> {
-    /// A cache of `pages` pages (at least one) for `writers` writers.
+    /// A cache of `pages` pages (at least one).
     pub(super) fn new(
         store: Arc<Store<E>>,
         locks: Arc<J>,
         nonce: Nonce,
         pages: usize,
-        writers: usize,
         maximum_age: u64,
     ) -> Result<Self, Error> {
         let pages = pages.max(1);
@@ -101,7 +98,6 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             tail: AtomicU64::new(0),
             maximum_age,
             writers: WaitList::new()?,
-            bounce: SpinLock::new(Vec::from_fn(writers, |_| Page::new())?)?,
             turn: AtomicU32::new(0),
             draining: AtomicU32::new(0),
             drained: WaitList::new()?,

@@ -41,6 +41,7 @@ use crate::engine::error::Error;
 use crate::engine::format::block_map_entry::Mapping;
 use crate::engine::format::block_map_page;
 use crate::engine::format::block_map_tree::{self, TreePath, ROOT_LEVEL};
+use crate::engine::journal::Journal;
 use crate::engine::statistics::BlockMapStats;
 use crate::engine::store::Store;
 use crate::engine::units::{
@@ -48,7 +49,7 @@ use crate::engine::units::{
     BLOCK_MAP_ROOT_COUNT,
 };
 use crate::rt::atomic::{AtomicU64, Ordering};
-use crate::rt::Arc;
+use crate::rt::{Arc, Page};
 
 /// An entry of the map: a page and a slot in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +83,6 @@ pub struct Config {
     pub data_area: Range<Pbn>,
     /// Pages in memory.
     pub cache_pages: usize,
-    /// Tasks that are going to call [`BlockMap::run_writer`].
-    pub writers: usize,
     /// How many blocks the journal may go past a change before the page is written; see [`maximum_age_blocks`].
     pub maximum_age_blocks: u64,
 }
@@ -94,7 +93,7 @@ pub fn maximum_age_blocks(table_age: u64) -> u64 {
 }
 
 /// The block map of one volume.
-pub struct BlockMap<E: Env, J: PageLocks> {
+pub struct BlockMap<E: Env, J: PageLocks = Journal<E>> {
     cache: PageCache<E, J>,
     growth: GrowthLocks,
     leaves: LeafDirectory,
@@ -116,7 +115,6 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
                 locks,
                 config.nonce,
                 config.cache_pages,
-                config.writers,
                 config.maximum_age_blocks,
             )?,
             growth: GrowthLocks::new()?,
@@ -229,14 +227,19 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
         self.cache.era_advanced(tail);
     }
 
-    /// The body of a writer task, of which there are as many as the map was made for. Ends after [`BlockMap::stop`].
-    pub async fn run_writer(&self) {
-        self.cache.run_writer().await;
+    /// The body of a writer task, of which there are several. Copies pages to `bounce`. Ends after [`BlockMap::stop`].
+    pub async fn run_writer(&self, bounce: Page) {
+        self.cache.run_writer(bounce).await;
     }
 
     /// Writes every change and makes it durable. Needs the writers, and nobody who changes anything meanwhile.
     pub async fn drain(&self) -> Result<(), Error> {
         self.cache.drain().await
+    }
+
+    /// Read-only mode was entered: lets go of everybody who waits for a write.
+    pub fn abandon(&self) {
+        self.cache.abandon();
     }
 
     /// Ends the writers once they have finished the pages they are at. What is dirty then stays so.

@@ -26,12 +26,7 @@ use crate::rt::Page;
 
 impl<E: Env, J: PageLocks> PageCache<E, J> {
     /// Writes pages until the cache is stopped.
-    pub(super) async fn run_writer(&self) {
-        let bounce = self.bounce.lock().pop();
-        let Some(mut bounce) = bounce else {
-            crate::rt::warn!("block map writer without a buffer");
-            return;
-        };
+    pub(super) async fn run_writer(&self, mut bounce: Page) {
         loop {
             let next = self.writers.wait_until(|| self.next_job(&mut bounce)).await;
             let Some((shard, job)) = next else { break };
@@ -40,8 +35,6 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             }
             bounce = self.write(shard, job, bounce).await;
         }
-        // There is room for as many as there were.
-        let _ = self.bounce.lock().push_within_capacity(bounce);
     }
 
     /// The journal's tail has moved to `tail`.
@@ -83,6 +76,16 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
         self.writers.wake_all();
     }
 
+    /// Lets everybody who waits for a write see that there will be none.
+    pub(super) fn abandon(&self) {
+        for shard in &self.shards {
+            if shard.release_pressure() {
+                shard.waiters.wake_all();
+            }
+        }
+        self.drained.wake_all();
+    }
+
     fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire) != 0
     }
@@ -110,14 +113,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
         }
         if self.store.read_only().is_set() {
             // Nothing is written any more: those who wait for it have to know.
-            for shard in &self.shards {
-                if shard.release_pressure() {
-                    shard.waiters.wake_all();
-                }
-            }
-            if self.is_draining() {
-                self.drained.wake_all();
-            }
+            self.abandon();
             return None;
         }
         let limit = self.limit();
