@@ -110,14 +110,15 @@ counters! {
 }
 
 counters! {
-    /// Things of a journal at three points of their way.
+    /// Things of a journal at three points of their way. The last point is read first, because the
+    /// tools subtract: a snapshot never has more things written than started.
     CommitCounters => CommitStats {
-        /// Taken in.
-        started: Counter,
-        /// Handed to the device.
-        written: Counter,
         /// Durable.
         committed: Counter,
+        /// Handed to the device.
+        written: Counter,
+        /// Taken in.
+        started: Counter,
     }
 }
 

@@ -17,7 +17,7 @@ use rvdo_host::target::table_options::IndexMemory;
 use rvdo_host::target::text::BoundedText;
 
 /// What the in-tree driver 9.2.0 of Linux 7.3 answered to `stats` on a busy volume.
-const DM_VDO: &str = include_str!("../../fixtures/target/dm-vdo-9.2.0.stats");
+const DM_VDO: &str = include_str!("data/dm-vdo-9.2.0.stats");
 
 fn stats(snapshot: &Snapshot) -> String {
     let mut text = String::new();
