@@ -16,6 +16,9 @@ case_name=
 case_failed=
 file_failed=
 
+# A line of its own, even after a program that left one open (fio's progress).
+result() { printf '\n%s\n' "$*"; }
+
 case_begin() {
 	pass
 	case_name=${CASE_FILE:+$CASE_FILE/}$1
@@ -23,13 +26,13 @@ case_begin() {
 }
 
 pass() {
-	if [ -n "$case_name" ] && [ -z "$case_failed" ]; then echo "PASS $case_name"; fi
+	if [ -n "$case_name" ] && [ -z "$case_failed" ]; then result "PASS $case_name"; fi
 	case_name=
 }
 
 fail() {
 	if [ -z "$case_failed" ]; then
-		echo "FAIL ${case_name:-$CASE_FILE}: $*"
+		result "FAIL ${case_name:-$CASE_FILE}: $*"
 	else
 		echo "also failed: $*"
 	fi
@@ -64,9 +67,9 @@ fi
 
 seconds() { cut -d' ' -f1 /proc/uptime; }
 
-# marker TEXT: a line for the runner's --kill-on, then wait for the power cut.
+# power_cut [MARKER]: a line for the runner's --kill-on, then wait for the power cut.
 power_cut() {
-	echo "${1:-POWER CUT}"
+	result "${1:-POWER CUT}"
 	sleep 60
 	fail "the power was not cut"
 	exit "$STATUS_FAILED"
