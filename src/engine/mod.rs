@@ -27,3 +27,4 @@ pub mod statistics;
 pub mod store;
 pub mod table;
 pub mod units;
+pub mod volume;

@@ -7,6 +7,8 @@
 
 use super::locks::{BlockLocks, Holder};
 use super::state::{Constants, Refusal, State, MEMORY_BLOCKS};
+use crate::engine::block_map::PageLocks;
+use crate::engine::depot::SlabJournalLocks;
 use crate::engine::env::{Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
 use crate::engine::format::recovery_journal::position;
@@ -379,30 +381,16 @@ impl<E: Env> Journal<E> {
                 if held <= third.saturating_mul(2) || oldest >= state.applied.sequence {
                     return None;
                 }
-                Some(Some(oldest.checked_add(third >> 1).unwrap_or(oldest)))
+                // Blocks that are still being applied may be locked again after the tails were written.
+                let newest = SequenceNumber::new(state.applied.sequence.get().saturating_sub(1))
+                    .unwrap_or(oldest);
+                Some(Some(
+                    oldest
+                        .checked_add(third >> 1)
+                        .map_or(newest, |block| block.min(newest)),
+                ))
             })
             .await
-    }
-
-    /// A dirty block map page holds its oldest change in block `sequence`.
-    pub fn lock_for_page(&self, sequence: SequenceNumber) {
-        self.locks.lock(sequence, Holder::Page);
-    }
-
-    /// The page was written, or holds an older change now.
-    pub fn unlock_for_page(&self, sequence: SequenceNumber) {
-        self.unlock(sequence, Holder::Page);
-    }
-
-    /// A slab journal block that the summary does not cover yet has its oldest entry from block `sequence`.
-    pub fn lock_for_slab(&self, sequence: SequenceNumber) {
-        self.locks.lock(sequence, Holder::Slab);
-    }
-
-    /// The summary covers the slab journal block.
-    pub fn unlock_for_slab(&self, sequence: SequenceNumber) {
-        self.unlock(sequence, Holder::Slab);
-        self.pressure.wake_all();
     }
 
     fn unlock(&self, sequence: SequenceNumber, holder: Holder) {
@@ -469,6 +457,27 @@ impl<E: Env> Journal<E> {
         ] {
             list.wake_all();
         }
+    }
+}
+
+impl<E: Env> PageLocks for Journal<E> {
+    fn lock_for_page(&self, sequence: SequenceNumber) {
+        self.locks.lock(sequence, Holder::Page);
+    }
+
+    fn unlock_for_page(&self, sequence: SequenceNumber) {
+        self.unlock(sequence, Holder::Page);
+    }
+}
+
+impl<E: Env> SlabJournalLocks for Journal<E> {
+    fn lock_for_slab(&self, sequence: SequenceNumber) {
+        self.locks.lock(sequence, Holder::Slab);
+    }
+
+    fn unlock_for_slab(&self, sequence: SequenceNumber) {
+        self.unlock(sequence, Holder::Slab);
+        self.pressure.wake_all();
     }
 }
 

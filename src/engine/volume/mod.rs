@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A volume: all the parts together, from opening it to stopping it, and the way of a request through them.
+//!
+//! * `open.rs` what the super block says, and the parts made from it;
+//! * `life.rs` loading, suspending, resuming, stopping;
+//! * `data_path.rs`, `store_block.rs`, `request.rs` what happens to a request;
+//! * `flusher.rs`, `activity.rs` what a flush and a suspend wait for;
+//! * `services.rs` the tasks behind them; `grow.rs` new block map pages; `super_block.rs` the super block.
+//!
+//! # Lock order
+//!
+//! No lock is held across an `.await`; those that are taken while another is held, outermost first: LBN lock shard, packer, hash
+//! lock shard, allocator, slab, pins, block map shard, journal, wait lists. Most are never nested at all.
+
+mod activity;
+mod data_path;
+mod flusher;
+mod grow;
+mod life;
+mod open;
+mod request;
+mod services;
+mod store_block;
+mod super_block;
+
+use crate::engine::block_map::BlockMap;
+use crate::engine::dedupe::{Dedupe, VolatileIndex};
+use crate::engine::depot::{Depot, Pin};
+use crate::engine::env::Env;
+use crate::engine::journal::Journal;
+use crate::engine::lbn_lock::{LbnLock, LbnLocks};
+use crate::engine::packer::{BinTicket, Packer};
+use crate::engine::statistics::Statistics;
+use crate::engine::store::Store;
+use crate::engine::units::Lbn;
+use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::rt::Arc;
+
+pub use self::life::SuspendKind;
+pub use self::open::OpenParameters;
+
+/// A dm-vdo volume.
+pub struct Volume<E: Env> {
+    parameters: OpenParameters,
+    store: Arc<Store<E>>,
+    statistics: Arc<Statistics>,
+    super_block: super_block::SuperBlockKeeper<E>,
+    logical_blocks: AtomicU64,
+    compression: AtomicBool,
+    deduplication: AtomicBool,
+    journal: Arc<Journal<E>>,
+    depot: Arc<Depot<E, Journal<E>>>,
+    block_map: BlockMap<E, Journal<E>>,
+    dedupe: Dedupe<E, VolatileIndex>,
+    packer: Packer<E, Pin>,
+    lbn_locks: LbnLocks<BinTicket>,
+    flusher: flusher::Flusher,
+    activity: activity::Activity,
+    lifecycle: life::Lifecycle,
+}
+
+impl<E: Env> Volume<E> {
+    /// Blocks that the volume presents.
+    pub fn logical_blocks(&self) -> u64 {
+        self.logical_blocks.load(Ordering::Relaxed)
+    }
+
+    /// What the volume counts.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The device and the volume's read-only mode.
+    pub fn store(&self) -> &Store<E> {
+        &self.store
+    }
+
+    /// Switches compression on or off for writes that come from now on. Off also empties the packer.
+    pub fn set_compression(&self, on: bool) {
+        self.compression.store(on, Ordering::Relaxed);
+        if !on {
+            self.packer.flush();
+        }
+    }
+
+    /// Switches deduplication on or off.
+    pub fn set_deduplication(&self, on: bool) {
+        self.deduplication.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether new data is compressed.
+    pub fn compresses(&self) -> bool {
+        self.compression.load(Ordering::Relaxed)
+    }
+
+    /// Whether new data is deduplicated.
+    pub fn deduplicates(&self) -> bool {
+        self.deduplication.load(Ordering::Relaxed)
+    }
+
+    async fn lock(&self, lbn: Lbn) -> LbnLock<'_, BinTicket> {
+        self.lbn_locks.lock(lbn, |bin| self.packer.kick(bin)).await
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Opening a volume: reading what it says about itself, checking that against the table line, making the parts.
+//!
+//! Nothing is written and no task is started: a table that is loaded but never resumed leaves no trace.
+
+use super::activity::Activity;
+use super::flusher::Flusher;
+use super::life::Lifecycle;
+use super::super_block::SuperBlockKeeper;
+use super::Volume;
+use crate::engine::block_map::{self, BlockMap};
+use crate::engine::dedupe::{Dedupe, VolatileIndex};
+use crate::engine::depot::{Depot, DepotParameters};
+use crate::engine::env::{Device, Env, IoClass};
+use crate::engine::error::Error;
+use crate::engine::format::geometry::{is_unformatted, Geometry};
+use crate::engine::format::layout::PartitionId;
+use crate::engine::format::super_block::SuperBlock;
+use crate::engine::format::volume_state::VolumeState;
+use crate::engine::journal::{Journal, JournalParameters};
+use crate::engine::lbn_lock::LbnLocks;
+use crate::engine::packer::Packer;
+use crate::engine::statistics::Statistics;
+use crate::engine::store::Store;
+use crate::engine::units::Pbn;
+use crate::rt::atomic::{AtomicBool, AtomicU64};
+use crate::rt::{Arc, Page};
+
+/// What the table line, and the memory one is ready to spend, say about a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenParameters {
+    /// Blocks that the volume has underneath. `None` takes what the volume says.
+    pub physical_blocks: Option<u64>,
+    /// Blocks that the volume presents. Larger than the volume says is adopted.
+    pub logical_blocks: u64,
+    /// Pages of the block map cache.
+    pub cache_pages: usize,
+    /// How long a block map page may stay dirty, in journal blocks.
+    pub maximum_age_blocks: u64,
+    /// Requests worked on at a time.
+    pub requests: usize,
+    /// Names that the volatile index holds.
+    pub index_entries: usize,
+    /// Whether new data is compressed.
+    pub compression: bool,
+    /// Whether new data is deduplicated.
+    pub deduplication: bool,
+}
+
+impl<E: Env> Volume<E> {
+    /// Opens the volume on the device of `env`.
+    ///
+    /// # Errors
+    ///
+    /// Anything that the volume says about itself and cannot be, sizes that differ from the table line's, and states that need
+    /// what this driver does not do: the text says what would.
+    pub async fn open(env: Arc<E>, parameters: OpenParameters) -> Result<Arc<Self>, Error> {
+        let statistics = Arc::new(Statistics::default())?;
+        let (page, geometry) = read_geometry(&env).await?;
+        let store = Arc::new(Store::new(
+            env,
+            geometry.bio_offset,
+            Arc::clone(&statistics),
+        )?)?;
+        let (page, super_block) = read_super_block(&store, &geometry, page).await?;
+        let logical_blocks = reconcile(&super_block, &parameters, store.env().device().blocks())?;
+        check_state(super_block.state)?;
+
+        let journal = Arc::new(make_journal(&store, &super_block)?)?;
+        let age = parameters.maximum_age_blocks;
+        if age == 0 || age > journal.usable_blocks() >> 1 {
+            return Err(Error::Mismatch("the block map maximum age must be at least 1 and at most half of the recovery journal"));
+        }
+        let depot = Arc::new(make_depot(
+            &store,
+            &journal,
+            &super_block,
+            parameters.requests,
+        )?)?;
+        let block_map = BlockMap::new(
+            Arc::clone(&store),
+            Arc::clone(&journal),
+            &block_map::Config {
+                root_origin: super_block.block_map.root_origin,
+                root_count: super_block.block_map.root_count,
+                nonce: super_block.nonce,
+                data_area: super_block.slab_depot.first_block..last_block(&super_block)?,
+                cache_pages: parameters.cache_pages,
+                maximum_age_blocks: age,
+            },
+        )?;
+        let index = VolatileIndex::new(parameters.index_entries)?;
+        let keeper = SuperBlockKeeper::new(
+            Arc::clone(&store),
+            geometry.data_region.start,
+            SuperBlock {
+                unused: geometry.unused,
+                ..super_block
+            },
+            page,
+        )?;
+        let volume = Volume {
+            parameters,
+            dedupe: Dedupe::new(
+                Arc::clone(&store),
+                Arc::clone(&depot),
+                index,
+                parameters.requests,
+            )?,
+            packer: Packer::new(Arc::clone(&store), parameters.requests)?,
+            store,
+            statistics,
+            super_block: keeper,
+            logical_blocks: AtomicU64::new(logical_blocks),
+            compression: AtomicBool::new(parameters.compression),
+            deduplication: AtomicBool::new(parameters.deduplication),
+            journal,
+            depot,
+            block_map,
+            lbn_locks: LbnLocks::new(parameters.requests)?,
+            flusher: Flusher::new()?,
+            activity: Activity::new()?,
+            lifecycle: Lifecycle::new()?,
+        };
+        Ok(Arc::new(volume)?)
+    }
+}
+
+async fn read_geometry<E: Env>(env: &Arc<E>) -> Result<(Page, Geometry), Error> {
+    // Block 0 of the device, whatever the bio offset.
+    let (page, result) = env
+        .device()
+        .read(Geometry::DEVICE_BLOCK, Page::new()?, IoClass::Metadata)
+        .await;
+    result?;
+    if is_unformatted(&page) {
+        return Err(Error::Unsupported(
+            "block 0 of the device is empty: format the device with vdoformat first",
+        ));
+    }
+    let geometry = Geometry::decode(&page)?;
+    Ok((page, geometry))
+}
+
+async fn read_super_block<E: Env>(
+    store: &Arc<Store<E>>,
+    geometry: &Geometry,
+    page: Page,
+) -> Result<(Page, SuperBlock), Error> {
+    let (page, result) = store
+        .read(geometry.data_region.start, page, IoClass::Metadata)
+        .await;
+    result?;
+    let super_block = SuperBlock::decode(&page)?;
+    super_block.validate(geometry)?;
+    Ok((page, super_block))
+}
+
+/// The logical size that volume and table line agree on.
+fn reconcile(
+    super_block: &SuperBlock,
+    parameters: &OpenParameters,
+    device_blocks: u64,
+) -> Result<u64, Error> {
+    let config = &super_block.config;
+    let physical = parameters.physical_blocks.unwrap_or(config.physical_blocks);
+    let logical = config.reconcile(physical, parameters.logical_blocks)?;
+    if logical > config.logical_blocks {
+        crate::rt::warn!(
+            "the table line has {} logical blocks, the volume {}: growing it",
+            logical,
+            config.logical_blocks
+        );
+    }
+    if device_blocks < physical {
+        return Err(Error::Mismatch(
+            "the device is smaller than the volume on it",
+        ));
+    }
+    Ok(logical)
+}
+
+/// Refuses volumes that need more than loading, and says what to do about them.
+fn check_state(state: VolumeState) -> Result<(), Error> {
+    match state {
+        VolumeState::New | VolumeState::Clean | VolumeState::Recovering => Ok(()),
+        VolumeState::Dirty | VolumeState::Replaying => Err(Error::Unsupported(
+            "the volume was not shut down cleanly and this driver does not recover volumes yet: start it once with the in-tree \
+             dm-vdo driver, wait until its status is 'normal' and remove it",
+        )),
+        VolumeState::ReadOnly => Err(Error::Unsupported(
+            "the volume is in read-only mode: read it with the in-tree dm-vdo driver, or mark it for a rebuild with \
+             vdoforcerebuild and start it once with that driver",
+        )),
+        VolumeState::ForceRebuild | VolumeState::RebuildForUpgrade => Err(Error::Unsupported(
+            "the volume is marked for a rebuild, which this driver does not do yet: start it once with the in-tree dm-vdo driver",
+        )),
+    }
+}
+
+fn make_journal<E: Env>(
+    store: &Arc<Store<E>>,
+    super_block: &SuperBlock,
+) -> Result<Journal<E>, Error> {
+    let partition = super_block.layout.partition(PartitionId::RecoveryJournal)?;
+    let state = &super_block.recovery_journal;
+    Ok(Journal::new(
+        Arc::clone(store),
+        JournalParameters {
+            origin: partition.start,
+            blocks: super_block.config.recovery_journal_size,
+            nonce: super_block.nonce,
+            recovery_count: super_block.recovery_count(),
+            start: state.journal_start,
+            logical_blocks_used: state.logical_blocks_used,
+            block_map_data_blocks: state.block_map_data_blocks,
+        },
+    )?)
+}
+
+/// The block after the last slab.
+fn last_block(super_block: &SuperBlock) -> Result<Pbn, Error> {
+    Pbn::new(super_block.slab_depot.last_block).ok_or(Error::OutOfRange)
+}
+
+fn make_depot<E: Env>(
+    store: &Arc<Store<E>>,
+    journal: &Arc<Journal<E>>,
+    super_block: &SuperBlock,
+    requests: usize,
+) -> Result<Depot<E, Journal<E>>, Error> {
+    Depot::new(
+        Arc::clone(store),
+        Arc::clone(journal),
+        &DepotParameters {
+            state: super_block.slab_depot,
+            summary: super_block.layout.partition(PartitionId::SlabSummary)?,
+            nonce: super_block.nonce,
+            requests,
+        },
+    )
+}
