@@ -2,7 +2,8 @@
 
 //! rvdo: a device-mapper target for the volumes of dm-vdo, with a compression algorithm per block.
 //!
-//! This is the crate root: the module's declaration and the registration of its targets. See `docs/` for what the rings are.
+//! This is the crate root: the module's declaration and the registration of its targets. See
+//! `docs/` for what the rings are.
 
 #![allow(
     dead_code,

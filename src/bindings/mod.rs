@@ -2,7 +2,8 @@
 
 //! Raw bindings to the parts of the kernel that the `kernel` crate does not bind.
 //!
-//! Generated at build time, see `bindgen.mk`. Only [`kapi`](crate::kapi) and the kernel back end of [`rt`](crate::rt) use them.
+//! Generated at build time, see `bindgen.mk`. Only [`kapi`](crate::kapi) and the kernel back end of
+//! [`rt`](crate::rt) use them.
 
 #![allow(
     clippy::all,

@@ -2,8 +2,9 @@
 
 //! Bios that came from above, and the words they are described with.
 //!
-//! An [`OwnedBio`] is a bio that a device-mapper target has taken over: it ends exactly once, with the status given to
-//! [`OwnedBio::complete`], or with an I/O error when it is dropped. Nothing here allocates or waits.
+//! An [`OwnedBio`] is a bio that a device-mapper target has taken over: it ends exactly once, with
+//! the status given to [`OwnedBio::complete`], or with an I/O error when it is dropped. Nothing
+//! here allocates or waits.
 //!
 //! C headers: [`include/linux/bio.h`](srctree/include/linux/bio.h),
 //! [`include/linux/blk_types.h`](srctree/include/linux/blk_types.h)
@@ -173,7 +174,8 @@ impl OwnedBio {
         let (Ok(offset), Ok(len)) = (u32::try_from(offset), u32::try_from(src.len())) else {
             return 0;
         };
-        // SAFETY: the bio is valid, its pages are for us to write as it has not ended, and `src` holds `len` bytes.
+        // SAFETY: the bio is valid, its pages are for us to write as it has not ended, and `src`
+        // holds `len` bytes.
         let done = unsafe { b::rvdo_bio_copy_in(self.as_ptr(), offset, src.as_ptr().cast(), len) };
         done as usize
     }

@@ -2,8 +2,9 @@
 
 //! A queue of bios between a target's `map` and the tasks that serve them.
 //!
-//! The bios are chained through their own `bi_next`, so queueing neither allocates nor fails for want of memory and may be
-//! done under memory reclaim. `state` guards the chain; it is a leaf lock, and [`BioQueue::next`] is all there is to await.
+//! The bios are chained through their own `bi_next`, so queueing neither allocates nor fails for
+//! want of memory and may be done under memory reclaim. `state` guards the chain; it is a leaf
+//! lock, and [`BioQueue::next`] is all there is to await.
 
 use core::future::Future;
 use core::mem;
@@ -15,8 +16,8 @@ use crate::rt::{AllocError, SpinLock, WaitList};
 
 /// # Invariants
 ///
-/// `first` is null, or starts a chain through `bi_next` that ends with `last`, whose `bi_next` is null. The chain owns its
-/// bios as [`OwnedBio`] does.
+/// `first` is null, or starts a chain through `bi_next` that ends with `last`, whose `bi_next` is
+/// null. The chain owns its bios as [`OwnedBio`] does.
 struct Chain {
     first: *mut b::bio,
     last: *mut b::bio,

@@ -2,12 +2,13 @@
 
 //! A block device to read from and write to, page by page.
 //!
-//! Every operation is a future that takes a [`Page`] and returns it with the device's answer, so memory is never freed or
-//! touched while the device may use it. Operations start when their future is first polled, in the order in which that
-//! happens, and end in any order. How many may be in flight is fixed when the handle is made; nothing is allocated after.
+//! Every operation is a future that takes a [`Page`] and returns it with the device's answer, so
+//! memory is never freed or touched while the device may use it. Operations start when their future
+//! is first polled, in the order in which that happens, and end in any order. How many may be in
+//! flight is fixed when the handle is made; nothing is allocated after.
 //!
-//! No lock is held across anything that can be awaited. Futures are to be polled where the caller may sleep, since the
-//! device below may make a submitter wait.
+//! No lock is held across anything that can be awaited. Futures are to be polled where the caller
+//! may sleep, since the device below may make a submitter wait.
 //!
 //! # Examples
 //!
@@ -124,7 +125,8 @@ unsafe impl Send for BlockDevice {}
 unsafe impl Sync for BlockDevice {}
 
 impl BlockDevice {
-    /// Prepares `in_flight` operations on a target's device. The device stays open for as long as this handle lives.
+    /// Prepares `in_flight` operations on a target's device. The device stays open for as long as
+    /// this handle lives.
     pub fn new(device: &DmDevice, in_flight: usize) -> Result<Self> {
         let (bdev, file) = device.open_file();
         // SAFETY: the target has the device open, so the file has a reference that we can add to.

@@ -2,11 +2,12 @@
 
 //! Device-mapper targets.
 //!
-//! A target type is a Rust type that implements [`Target`]; a [`Registration`] makes it known under a name. One type may be
-//! registered under several names. Device mapper serialises the calls on one target as follows, and this module adds no lock
-//! of its own: [`Target::new`] comes before all others and `Drop` after all others; [`Target::map`], [`Target::status`] and
-//! [`Target::message`] may run at any time in between and in parallel; suspending and resuming is done by one thread at a
-//! time. All of them may sleep, but [`Target::map`] may be called under memory reclaim.
+//! A target type is a Rust type that implements [`Target`]; a [`Registration`] makes it known under
+//! a name. One type may be registered under several names. Device mapper serialises the calls on
+//! one target as follows, and this module adds no lock of its own: [`Target::new`] comes before all
+//! others and `Drop` after all others; [`Target::map`], [`Target::status`] and [`Target::message`]
+//! may run at any time in between and in parallel; suspending and resuming is done by one thread at
+//! a time. All of them may sleep, but [`Target::map`] may be called under memory reclaim.
 //!
 //! C header: [`include/linux/device-mapper.h`](srctree/include/linux/device-mapper.h)
 //!
@@ -19,7 +20,9 @@
 //! impl Target for Linear {
 //!     const VERSION: [u32; 3] = [1, 0, 0];
 //!
-//!     fn new(ti: &mut Constructor<'_>) -> Result<Self> {
+//!     type Shared = ();
+//!
+//!     fn new(ti: &mut Constructor<'_>, _shared: &Arc<()>) -> Result<Self> {
 //!         let (1, Some(path)) = (ti.args().len(), ti.args().get(0)) else {
 //!             return Err(ti.fail(EINVAL, fmt!("expected one word: the device")));
 //!         };
@@ -38,7 +41,7 @@
 //!     }
 //! }
 //!
-//! let registration = Registration::<Linear>::new(c"my-linear", &THIS_MODULE)?;
+//! let registration = Registration::<Linear>::new(c"my-linear", &THIS_MODULE, Arc::new((), GFP_KERNEL)?)?;
 //! ```
 
 mod args;
@@ -61,6 +64,7 @@ pub use self::registration::{Features, Registration};
 pub use self::result_text::ResultText;
 
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// What [`Target::status`] is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,20 +95,36 @@ pub trait Target: Send + Sync + Sized + 'static {
     /// What device mapper has to know about the type.
     const FEATURES: Features = Features::NONE;
 
+    /// What all targets of the type have in common.
+    type Shared: Send + Sync;
+
     /// Makes a target from a table line (`ctr`).
     ///
-    /// Devices that were opened are closed if this fails, and after the target was dropped (`dtr`) if it does not.
-    fn new(ti: &mut Constructor<'_>) -> Result<Self>;
+    /// Devices that were opened are closed if this fails, and after the target was dropped (`dtr`)
+    /// if it does not.
+    fn new(ti: &mut Constructor<'_>, shared: &Arc<Self::Shared>) -> Result<Self>;
 
     /// Decides what happens to a bio.
     fn map<'a>(&self, ti: &Instance<'_>, bio: Incoming<'a>) -> Mapping<'a>;
 
     /// Writes the status. With `noflush` the target should not start I/O to give accurate numbers.
-    fn status(&self, _ti: &Instance<'_>, _kind: StatusKind, _noflush: bool, _out: &mut ResultText<'_>) {
+    fn status(
+        &self,
+        _ti: &Instance<'_>,
+        _kind: StatusKind,
+        _noflush: bool,
+        _out: &mut ResultText<'_>,
+    ) {
     }
 
-    /// Carries out a message. If the text did not fit, user space sends the message again with a larger buffer.
-    fn message(&self, _ti: &Instance<'_>, _args: Args<'_>, _out: &mut ResultText<'_>) -> Result<Reply> {
+    /// Carries out a message. If the text did not fit, user space sends the message again with a
+    /// larger buffer.
+    fn message(
+        &self,
+        _ti: &Instance<'_>,
+        _args: Args<'_>,
+        _out: &mut ResultText<'_>,
+    ) -> Result<Reply> {
         Err(EINVAL)
     }
 
@@ -125,8 +145,8 @@ pub trait Target: Send + Sync + Sized + 'static {
     /// The device is resumed; I/O arrives.
     fn resume(&self, _ti: &Instance<'_>) {}
 
-    /// Calls `callout` for every part of a device that the target uses, until that returns something other than zero, and
-    /// returns the last answer.
+    /// Calls `callout` for every part of a device that the target uses, until that returns
+    /// something other than zero, and returns the last answer.
     fn iterate_devices(&self, _ti: &Instance<'_>, _callout: &Callout<'_>) -> c_int {
         0
     }

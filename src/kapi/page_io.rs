@@ -2,15 +2,16 @@
 
 //! A fixed set of own bios, each carrying one piece of memory to or from a device.
 //!
-//! All bios of a [`Pool`] are allocated with it. An operation waits asynchronously for a free one, so the I/O path neither
-//! allocates nor blocks a worker: a bio in flight comes back from interrupt context even if no task ever runs again.
-//! (A `bio_set` does not give that. Without permission to block, `bio_alloc_bioset()` does not touch its reserve.)
+//! All bios of a [`Pool`] are allocated with it. An operation waits asynchronously for a free one,
+//! so the I/O path neither allocates nor blocks a worker: a bio in flight comes back from interrupt
+//! context even if no task ever runs again. (A `bio_set` does not give that. Without permission to
+//! block, `bio_alloc_bioset()` does not touch its reserve.)
 //!
-//! Memory moves into the operation and out of it with the result. A future that is dropped in between leaves its memory to
-//! the completion handler.
+//! Memory moves into the operation and out of it with the result. A future that is dropped in
+//! between leaves its memory to the completion handler.
 //!
-//! `pop` serialises those who take free slots, it is a leaf lock. Slots are given back without a lock, from any context.
-//! [`Pool::transfer`] is all there is to await.
+//! `pop` serialises those who take free slots, it is a leaf lock. Slots are given back without a
+//! lock, from any context. [`Pool::transfer`] is all there is to await.
 
 use core::cell::UnsafeCell;
 use core::future::Future;
@@ -37,9 +38,9 @@ use crate::rt::{Page, PagePair, SpinLock, WaitList};
 ///
 /// # Safety
 ///
-/// The memory that [`Payload::memory`] returns is part of the kernel's direct mapping, physically contiguous, does not move
-/// with the payload, and is not accessed by anybody else while nobody has a reference to the payload. A payload may be
-/// dropped in interrupt context.
+/// The memory that [`Payload::memory`] returns is part of the kernel's direct mapping, physically
+/// contiguous, does not move with the payload, and is not accessed by anybody else while nobody has
+/// a reference to the payload. A payload may be dropped in interrupt context.
 pub unsafe trait Payload: Send + 'static {
     /// Start and length in bytes; `None`: the operation has no data.
     fn memory(&mut self) -> Option<(NonNull<u8>, u32)>;
@@ -77,9 +78,9 @@ pub(super) struct Command {
 ///
 /// # Invariants
 ///
-/// A slot belongs to the pool's free list, to one [`Idle`], to one [`Flight`], or, from submission until `done` is
-/// completed, to the block layer. Only its owner touches `bio`, `vec` and `payload`; `payload` is initialised from
-/// submission until [`Shared::collect`].
+/// A slot belongs to the pool's free list, to one [`Idle`], to one [`Flight`], or, from submission
+/// until `done` is completed, to the block layer. Only its owner touches `bio`, `vec` and
+/// `payload`; `payload` is initialised from submission until [`Shared::collect`].
 struct Slot<P: Payload> {
     bio: Opaque<b::bio>,
     vec: Opaque<b::bio_vec>,
@@ -95,7 +96,8 @@ struct Slot<P: Payload> {
 struct Shared<P: Payload> {
     device: NonNull<b::block_device>,
     free: AtomicPtr<Slot<P>>,
-    /// Guards the removal from `free`: with one remover at a time the head cannot leave and come back unseen.
+    /// Guards the removal from `free`: with one remover at a time the head cannot leave and come
+    /// back unseen.
     pop: SpinLock<()>,
     waiters: WaitList,
     /// Slots off the free list, and one for the pool itself.
@@ -109,7 +111,8 @@ impl<P: Payload> Shared<P> {
         let mut head = self.free.load(Acquire);
         loop {
             let slot = NonNull::new(head)?;
-            // SAFETY: the slots live as long as the pool, and under the lock the head stays on the list.
+            // SAFETY: the slots live as long as the pool, and under the lock the head stays on the
+            // list.
             let next = unsafe { slot.as_ref() }.next.load(Relaxed);
             match self.free.compare_exchange_weak(head, next, AcqRel, Acquire) {
                 Ok(_) => break,
@@ -124,7 +127,8 @@ impl<P: Payload> Shared<P> {
     ///
     /// # Safety
     ///
-    /// The caller owns `slot`, which is of this pool, and gives it up. Afterwards `self` may be gone.
+    /// The caller owns `slot`, which is of this pool, and gives it up. Afterwards `self` may be
+    /// gone.
     unsafe fn give_back(&self, slot: NonNull<Slot<P>>) {
         // SAFETY: the slots live as long as the pool, which waits for `users`.
         let next = unsafe { &slot.as_ref().next };
@@ -161,7 +165,8 @@ impl<P: Payload> Shared<P> {
         // SAFETY: as above.
         unsafe { b::bio_uninit(bio) };
         this.done.arm();
-        // SAFETY: the pool is valid by the field's description, and the slot is the caller's to give.
+        // SAFETY: the pool is valid by the field's description, and the slot is the caller's to
+        // give.
         unsafe { (*this.pool).give_back(slot) };
         (payload, BlockStatus::from_raw(status))
     }
@@ -176,8 +181,8 @@ pub(super) struct Pool<P: Payload> {
     _slots: KVVec<Slot<P>>,
 }
 
-// SAFETY: slots are handed from owner to owner through the free list and `done`, whose atomics order the accesses. A
-// block device may be used from any thread.
+// SAFETY: slots are handed from owner to owner through the free list and `done`, whose atomics
+// order the accesses. A block device may be used from any thread.
 unsafe impl<P: Payload> Send for Pool<P> {}
 // SAFETY: as above.
 unsafe impl<P: Payload> Sync for Pool<P> {}
@@ -273,7 +278,8 @@ impl<'a, P: Payload> Idle<'a, P> {
         unsafe { (*this.payload.get()).write(payload) };
         // SAFETY: the slot is valid, hence so is its pool.
         let device = unsafe { (*this.pool).device };
-        // SAFETY: bio and vector are ours and stay in place, the device is open while the pool lives.
+        // SAFETY: bio and vector are ours and stay in place, the device is open while the pool
+        // lives.
         unsafe { b::bio_init(bio, device.as_ptr(), this.vec.get(), 1, command.operation) };
         // SAFETY: the bio is ours and initialised.
         unsafe {
@@ -282,7 +288,8 @@ impl<'a, P: Payload> Idle<'a, P> {
             (*bio).bi_private = slot.as_ptr().cast();
         }
         if let Some((start, len)) = memory {
-            // SAFETY: there is one vector, and the payload keeps its memory in place, see `Payload`.
+            // SAFETY: there is one vector, and the payload keeps its memory in place, see
+            // `Payload`.
             unsafe { b::bio_add_virt_nofail(bio, start.as_ptr().cast(), len) };
         }
         // INVARIANT: from here on the slot is the block layer's.
@@ -302,7 +309,8 @@ impl<P: Payload> Drop for Idle<'_, P> {
     }
 }
 
-/// An operation that was submitted. Dropping it early leaves payload and slot to the completion handler.
+/// An operation that was submitted. Dropping it early leaves payload and slot to the completion
+/// handler.
 ///
 /// # Invariants
 ///

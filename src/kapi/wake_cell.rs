@@ -2,10 +2,11 @@
 
 //! The meeting point of one operation of a device and one task that waits for it.
 //!
-//! A [`WakeCell`] is armed, handed to a completion handler, and then polled or abandoned by a future. No lock is taken and
-//! nothing waits, so [`WakeCell::complete`] may be called from hard interrupt context. Two states stand for a critical
-//! section of a few instructions: the handler taking the waker out, or the future putting one in. Only the future spins on
-//! the handler's section, never the handler on the future's, hence no deadlock on one CPU.
+//! A [`WakeCell`] is armed, handed to a completion handler, and then polled or abandoned by a
+//! future. No lock is taken and nothing waits, so [`WakeCell::complete`] may be called from hard
+//! interrupt context. Two states stand for a critical section of a few instructions: the handler
+//! taking the waker out, or the future putting one in. Only the future spins on the handler's
+//! section, never the handler on the future's, hence no deadlock on one CPU.
 //!
 //! ```text
 //!            poll                     complete
@@ -53,15 +54,16 @@ pub enum Owner {
 ///
 /// # Invariants
 ///
-/// `waker` is accessed only by the thread that moved `state` to [`BUSY`] (until it leaves [`BUSY`] or [`BUSY_DONE`]) or to
-/// [`TAKING`] (until it leaves that). In every state but those three and [`WAITING`] it is `None`.
+/// `waker` is accessed only by the thread that moved `state` to [`BUSY`] (until it leaves [`BUSY`]
+/// or [`BUSY_DONE`]) or to [`TAKING`] (until it leaves that). In every state but those three and
+/// [`WAITING`] it is `None`.
 pub struct WakeCell {
     state: AtomicU8,
     waker: UnsafeCell<Option<Waker>>,
 }
 
-// SAFETY: `waker` is only touched by the one thread that the state machine lets in, see the type's invariants, and a
-// `Waker` may be used from any thread.
+// SAFETY: `waker` is only touched by the one thread that the state machine lets in, see the type's
+// invariants, and a `Waker` may be used from any thread.
 unsafe impl Sync for WakeCell {}
 
 impl WakeCell {
@@ -106,7 +108,8 @@ impl WakeCell {
         if self.step(BUSY, to).is_ok() {
             return true;
         }
-        // INVARIANT: the state is `BUSY_DONE`, so the waker is still ours; it goes before the state becomes `DONE`.
+        // INVARIANT: the state is `BUSY_DONE`, so the waker is still ours; it goes before the state
+        // becomes `DONE`.
         // SAFETY: this thread entered the section and has not left it.
         unsafe { *self.waker.get() = None };
         self.state.store(DONE, Release);
@@ -143,9 +146,11 @@ impl WakeCell {
         }
     }
 
-    /// Tells that the operation is over. Callable from any context. [`Owner::Caller`] if it had been abandoned.
+    /// Tells that the operation is over. Callable from any context. [`Owner::Caller`] if it had
+    /// been abandoned.
     ///
-    /// With [`Owner::Other`] the cell, and what it is part of, may be gone by the time this returns.
+    /// With [`Owner::Other`] the cell, and what it is part of, may be gone by the time this
+    /// returns.
     pub fn complete(&self) -> Owner {
         loop {
             let state = self.state.load(Acquire);

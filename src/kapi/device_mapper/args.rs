@@ -18,7 +18,8 @@ pub struct Args<'a>(&'a [*mut c_char]);
 impl<'a> Args<'a> {
     /// # Safety
     ///
-    /// If `argc` is not zero, `argv` is to `argc` pointers to NUL-terminated strings, all of which stay unchanged for `'a`.
+    /// If `argc` is not zero, `argv` is to `argc` pointers to NUL-terminated strings, all of which
+    /// stay unchanged for `'a`.
     pub(super) unsafe fn from_raw(argc: c_uint, argv: *mut *mut c_char) -> Self {
         if argc == 0 || argv.is_null() {
             return Self(&[]);
@@ -41,7 +42,9 @@ impl<'a> Args<'a> {
     /// The word at `index`.
     pub fn get(&self, index: usize) -> Option<&'a CStr> {
         // SAFETY: a NUL-terminated string by the type's invariants.
-        self.0.get(index).map(|&word| unsafe { CStr::from_char_ptr(word) })
+        self.0
+            .get(index)
+            .map(|&word| unsafe { CStr::from_char_ptr(word) })
     }
 
     /// The word at `index`, if it is UTF-8.

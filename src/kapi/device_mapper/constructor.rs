@@ -63,7 +63,8 @@ impl<'a> Constructor<'a> {
         self.args
     }
 
-    /// Leaves a text for the log that says why the constructor fails; returns `error` for it to return.
+    /// Leaves a text for the log that says why the constructor fails; returns `error` for it to
+    /// return.
     ///
     /// The text should speak to the person who wrote the table line. It is cut off after 255 bytes.
     pub fn fail(&mut self, error: Error, text: core::fmt::Arguments<'_>) -> Error {

@@ -2,9 +2,10 @@
 
 //! The devices that a target has opened.
 //!
-//! A target owns a [`DeviceId`] for each of them. The devices themselves belong to its table, in a [`DeviceTable`] that is
-//! dropped after the target, so a constructor that fails anywhere leaves none of them open. To do I/O make a
-//! [`BlockDevice`](crate::kapi::block_device::BlockDevice), which keeps the device open by itself.
+//! A target owns a [`DeviceId`] for each of them. The devices themselves belong to its table, in a
+//! [`DeviceTable`] that is dropped after the target, so a constructor that fails anywhere leaves
+//! none of them open. To do I/O make a [`BlockDevice`](crate::kapi::block_device::BlockDevice),
+//! which keeps the device open by itself.
 
 use core::ptr::{self, NonNull};
 
@@ -54,7 +55,8 @@ impl DmDevice {
     /// The block device, and the open file that holds it.
     pub(in crate::kapi) fn open_file(&self) -> (NonNull<b::block_device>, NonNull<b::file>) {
         let device = self.0.get();
-        // SAFETY: a `dm_dev` is valid while there is a reference to it, and its pointers are set when it is opened.
+        // SAFETY: a `dm_dev` is valid while there is a reference to it, and its pointers are set
+        // when it is opened.
         unsafe {
             (
                 NonNull::new_unchecked((*device).bdev),
@@ -83,7 +85,8 @@ pub struct DeviceId(usize);
 ///
 /// # Invariants
 ///
-/// `ti` is valid as long as this is, and has each of `devices` open once more for each time it is listed.
+/// `ti` is valid as long as this is, and has each of `devices` open once more for each time it is
+/// listed.
 pub(super) struct DeviceTable {
     ti: NonNull<b::dm_target>,
     devices: KVec<NonNull<b::dm_dev>>,

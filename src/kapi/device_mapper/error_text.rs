@@ -2,9 +2,10 @@
 
 //! Memory for the texts that explain why a constructor failed.
 //!
-//! Device mapper prints `ti->error` after the constructor has returned and has no way to tell that it is through. Each
-//! target type therefore has a fixed number of texts that are used in turn. If more constructors than that fail before the
-//! first text is printed, the print may mix two texts; it never leaves the memory, whose last byte always stays NUL.
+//! Device mapper prints `ti->error` after the constructor has returned and has no way to tell that
+//! it is through. Each target type therefore has a fixed number of texts that are used in turn. If
+//! more constructors than that fail before the first text is printed, the print may mix two texts;
+//! it never leaves the memory, whose last byte always stays NUL.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,8 +23,8 @@ pub(super) struct ErrorTexts {
     texts: [UnsafeCell<[u8; TEXT_BYTES]>; TEXTS],
 }
 
-// SAFETY: a text is written by the one thread that `next` gave it to, until `TEXTS` others have been given out. See the
-// module's documentation for what happens then.
+// SAFETY: a text is written by the one thread that `next` gave it to, until `TEXTS` others have
+// been given out. See the module's documentation for what happens then.
 unsafe impl Sync for ErrorTexts {}
 
 impl ErrorTexts {
@@ -34,7 +35,8 @@ impl ErrorTexts {
         }
     }
 
-    /// Writes a text, cut off if it is too long. It stays as it is until `TEXTS` more have been written.
+    /// Writes a text, cut off if it is too long. It stays as it is until `TEXTS` more have been
+    /// written.
     pub(super) fn write(&self, text: core::fmt::Arguments<'_>) -> *mut c_char {
         let turn = self.next.fetch_add(1, Relaxed) % TEXTS;
         let Some(slot) = self.texts.get(turn) else {

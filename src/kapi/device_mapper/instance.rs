@@ -76,7 +76,8 @@ impl Instance<'_> {
 
     /// Tells those who wait for events (`dmsetup wait`) that something has happened.
     pub fn trigger_event(&self) {
-        // SAFETY: the table is valid as the target is. May sleep, as every call on a target but `map` may.
+        // SAFETY: the table is valid as the target is. May sleep, as every call on a target but
+        // `map` may.
         unsafe { b::dm_table_event(self.table()) };
     }
 }
@@ -93,7 +94,8 @@ pub struct Callout<'a> {
 }
 
 impl Callout<'_> {
-    /// Reports that the target uses `len` sectors of a device from `start` on. Anything but zero: return that.
+    /// Reports that the target uses `len` sectors of a device from `start` on. Anything but zero:
+    /// return that.
     pub fn call(&self, id: DeviceId, start: u64, len: u64) -> c_int {
         let (Some(function), Ok(device)) = (self.function, self.instance.device(id)) else {
             return 0;

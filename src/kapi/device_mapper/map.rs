@@ -2,8 +2,8 @@
 
 //! What a target decides about one bio.
 //!
-//! Device mapper wants a number back that says who owns the bio from now on. Here a [`Mapping`] can only be had in exchange
-//! for the bio, so number and ownership always agree.
+//! Device mapper wants a number back that says who owns the bio from now on. Here a [`Mapping`] can
+//! only be had in exchange for the bio, so number and ownership always agree.
 
 use core::marker::PhantomData;
 use core::ops::Deref;

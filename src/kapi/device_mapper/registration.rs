@@ -2,7 +2,6 @@
 
 //! Making a target type known, and the functions that device mapper calls.
 
-use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::BitOr;
 use core::ptr::NonNull;
@@ -13,6 +12,7 @@ use core::sync::atomic::{
 
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use kernel::types::{Opaque, ScopeGuard};
 
 use super::args::Args;
@@ -61,33 +61,41 @@ struct TargetType<T: Target> {
     errors: ErrorTexts,
     /// Targets that exist. Each of them points here.
     targets: AtomicUsize,
-    target: PhantomData<fn() -> T>,
+    shared: Arc<T::Shared>,
 }
 
 /// Keeps a target type registered.
 ///
-/// A registration belongs into the data of its module, which cannot go while there are targets. Should it be dropped
-/// while there are, the memory they refer to is kept.
+/// A registration belongs into the data of its module, which cannot go while there are targets.
+/// Should it be dropped while there are, the memory they refer to is kept.
 ///
 /// # Invariants
 ///
 /// The target type is registered, and stays where it is.
 pub struct Registration<T: Target>(ManuallyDrop<Pin<KBox<TargetType<T>>>>);
 
-// SAFETY: registering and unregistering can be done by any thread, and nothing else is done with the inner value.
+// SAFETY: registering and unregistering can be done by any thread, and nothing else is done with
+// the inner value.
 unsafe impl<T: Target> Send for Registration<T> {}
 // SAFETY: a shared reference gives access to nothing.
 unsafe impl<T: Target> Sync for Registration<T> {}
 
 impl<T: Target> Registration<T> {
-    /// Registers `T` under `name`. Every target holds a reference to `module`, which has to be the one that `T` is part of.
-    pub fn new(name: &'static CStr, module: &'static ThisModule) -> Result<Self> {
+    /// Registers `T` under `name`. Every target holds a reference to `module`, which has to be the
+    /// one that `T` is part of.
+    ///
+    /// `shared` is what all targets of the type have in common; each is handed it when it is made.
+    pub fn new(
+        name: &'static CStr,
+        module: &'static ThisModule,
+        shared: Arc<T::Shared>,
+    ) -> Result<Self> {
         let inner = KBox::pin(
             TargetType::<T> {
                 raw: Opaque::new(Self::vtable(name, module)),
                 errors: ErrorTexts::new(),
                 targets: AtomicUsize::new(0),
-                target: PhantomData,
+                shared,
             },
             GFP_KERNEL,
         )?;
@@ -141,7 +149,8 @@ struct Private<T: Target> {
 ///
 /// # Safety
 ///
-/// `ti` is a target that `ctr::<T>` made and `dtr::<T>` has not been called for, and stays so for `'a`.
+/// `ti` is a target that `ctr::<T>` made and `dtr::<T>` has not been called for, and stays so for
+/// `'a`.
 unsafe fn borrow<'a, T: Target>(ti: *mut b::dm_target) -> (&'a T, Instance<'a>) {
     // SAFETY: `private` was set by `ctr` and is only shared until `dtr`.
     let private = unsafe { &*(*ti).private.cast::<Private<T>>() };
@@ -153,8 +162,9 @@ unsafe fn borrow<'a, T: Target>(ti: *mut b::dm_target) -> (&'a T, Instance<'a>) 
     (&private.target, instance)
 }
 
-// Device mapper calls the functions below with a target of the type they were registered for: `ctr` first, `dtr` last, the
-// others only between a `ctr` that succeeded and `dtr`. That is what their safety comments refer to as "by the protocol".
+// Device mapper calls the functions below with a target of the type they were registered for: `ctr`
+// first, `dtr` last, the others only between a `ctr` that succeeded and `dtr`. That is what their
+// safety comments refer to as "by the protocol".
 
 unsafe extern "C" fn ctr<T: Target>(
     ti: *mut b::dm_target,
@@ -169,7 +179,8 @@ unsafe extern "C" fn ctr<T: Target>(
 
 fn construct<T: Target>(ti: *mut b::dm_target, argc: c_uint, argv: *mut *mut c_char) -> Result {
     let ti = NonNull::new(ti).ok_or(EINVAL)?;
-    // SAFETY: by the protocol `type` is the `raw` of a registered `TargetType<T>`, which outlives its targets.
+    // SAFETY: by the protocol `type` is the `raw` of a registered `TargetType<T>`, which outlives
+    // its targets.
     let target_type = unsafe { &*(*ti.as_ptr()).type_.cast::<TargetType<T>>() };
     target_type.targets.fetch_add(1, Relaxed);
     let uncount = ScopeGuard::new(|| {
@@ -181,7 +192,7 @@ fn construct<T: Target>(ti: *mut b::dm_target, argc: c_uint, argv: *mut *mut c_c
     let args = unsafe { Args::from_raw(argc, argv) };
     // SAFETY: by the protocol nobody else knows the target yet.
     let mut constructor = unsafe { Constructor::new(ti, args, &mut devices, &target_type.errors) };
-    let target = T::new(&mut constructor)?;
+    let target = T::new(&mut constructor, &target_type.shared)?;
     let private = KBox::new(Private { target, devices }, GFP_KERNEL)?;
     // SAFETY: the target is valid and ours until this call returns.
     unsafe { (*ti.as_ptr()).private = KBox::into_raw(private).cast() };
@@ -200,7 +211,8 @@ unsafe extern "C" fn dtr<T: Target>(ti: *mut b::dm_target) {
 unsafe extern "C" fn map<T: Target>(ti: *mut b::dm_target, bio: *mut b::bio) -> c_int {
     // SAFETY: by the protocol.
     let (target, instance) = unsafe { borrow::<T>(ti) };
-    // SAFETY: by the protocol the bio is valid, and ours unless the answer says otherwise, which `Mapping` sees to.
+    // SAFETY: by the protocol the bio is valid, and ours unless the answer says otherwise, which
+    // `Mapping` sees to.
     let bio = unsafe { OwnedBio::from_raw(NonNull::new_unchecked(bio)) };
     target.map(&instance, Incoming::new(bio)).code()
 }

@@ -10,11 +10,13 @@ use kernel::prelude::*;
 
 /// A NUL-terminated text of limited length, written from left to right.
 ///
-/// What does not fit is cut off, which is what tells device mapper to offer a larger buffer. Writing never fails.
+/// What does not fit is cut off, which is what tells device mapper to offer a larger buffer.
+/// Writing never fails.
 ///
 /// # Invariants
 ///
-/// `start` is to `capacity` writable bytes. If that is not zero then `len < capacity`, and the byte at `len` is NUL.
+/// `start` is to `capacity` writable bytes. If that is not zero then `len < capacity`, and the byte
+/// at `len` is NUL.
 pub struct ResultText<'a> {
     start: *mut u8,
     len: usize,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `rvdo-pass <device> [tasks <n>] [in_flight <n>] [fail late]`: passes every block through memory of its own.
+//! `rvdo-pass <device> [tasks <n>] [in_flight <n>] [fail late]`: passes every block through memory
+//! of its own.
 //!
-//! A bio is queued by `map`, taken by one of `tasks` tasks, and served with own bios of the device below, of which
-//! `in_flight` exist. `fail late` lets the constructor fail when everything is in place.
+//! A bio is queued by `map`, taken by one of `tasks` tasks, and served with own bios of the device
+//! below, of which `in_flight` exist. `fail late` lets the constructor fail when everything is in
+//! place.
 //!
-//! Messages: `echo <word>...` answers with the words, `fill <n>` with `n` characters, `sync` flushes the device below from
-//! the calling thread, `drop <n>` gives up on `n` reads that were started.
+//! Messages: `echo <word>...` answers with the words, `fill <n>` with `n` characters, `sync`
+//! flushes the device below from the calling thread, `drop <n>` gives up on `n` reads that were
+//! started.
 
 use core::fmt::Write;
 use core::future::Future;
@@ -15,20 +18,24 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::task::{Context, Waker};
 
 use kernel::prelude::*;
+use kernel::str::CString;
 
 use crate::kapi::bio::{BlockStatus, Operation, OwnedBio, SECTOR_BYTES};
 use crate::kapi::bio_queue::BioQueue;
 use crate::kapi::block_device::{BlockDevice, IoFlags};
 use crate::kapi::block_on::block_on;
 use crate::kapi::device_mapper::{
-    Args, Callout, Constructor, DeviceId, Features, Incoming, Instance, Mapping, QueueLimits, Reply,
-    ResultText, StatusKind, Target,
+    Args, Callout, Constructor, DeviceId, Features, Incoming, Instance, Mapping, QueueLimits,
+    Reply, ResultText, StatusKind, Target,
 };
 use crate::kapi::executor::Executor;
 use crate::rt::{Arc, Page};
 
 const BLOCK_BYTES: u32 = 4096;
 const BLOCK_SECTORS: u64 = 8;
+
+/// How many executors there have been.
+static EXECUTORS: AtomicU64 = AtomicU64::new(0);
 
 /// How often each thing has happened.
 #[derive(Default)]
@@ -68,7 +75,9 @@ impl Options {
             return Err("expected a device and pairs of words");
         }
         for key in (1..args.len()).step_by(2) {
-            let number = args.parse(key.saturating_add(1)).filter(|&n| n > 0 && n <= 4096);
+            let number = args
+                .parse(key.saturating_add(1))
+                .filter(|&n| n > 0 && n <= 4096);
             match args.str(key) {
                 Some("tasks") => options.tasks = number.ok_or("bad number of tasks")?,
                 Some("in_flight") => options.in_flight = number.ok_or("bad number in flight")?,
@@ -201,10 +210,13 @@ impl Target for Pass {
             device,
             counts: Counts::default(),
         })?;
+        // Two tables of one device exist during a reload, and work queues have names of their own.
+        let number = EXECUTORS.fetch_add(1, Relaxed);
+        let name = CString::try_from_fmt(fmt!("rvdo-pass-{}", number))?;
         let this = Self {
             words: Self::table_line(&args)?,
             id,
-            executor: Executor::new(c"rvdo-pass")?,
+            executor: Executor::new(&name)?,
             shared,
         };
         for _ in 0..options.tasks {
@@ -230,7 +242,13 @@ impl Target for Pass {
         mapping
     }
 
-    fn status(&self, _ti: &Instance<'_>, kind: StatusKind, _noflush: bool, out: &mut ResultText<'_>) {
+    fn status(
+        &self,
+        _ti: &Instance<'_>,
+        kind: StatusKind,
+        _noflush: bool,
+        out: &mut ResultText<'_>,
+    ) {
         let counts = &self.shared.counts;
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let _ = match kind {
@@ -251,7 +269,12 @@ impl Target for Pass {
         };
     }
 
-    fn message(&self, ti: &Instance<'_>, args: Args<'_>, out: &mut ResultText<'_>) -> Result<Reply> {
+    fn message(
+        &self,
+        ti: &Instance<'_>,
+        args: Args<'_>,
+        out: &mut ResultText<'_>,
+    ) -> Result<Reply> {
         match (args.str(0), args.parse::<u64>(1)) {
             (Some("echo"), _) => {
                 for word in args.iter().skip(1) {
