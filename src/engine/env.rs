@@ -96,8 +96,10 @@ impl WriteFlags {
 pub enum IoClass {
     /// User data, compressed or not.
     Data,
-    /// Block map pages, reference counts, slab journals, the slab summary and the super block.
+    /// Reference counts, slab journals, the slab summary and the super block.
     Metadata,
+    /// Pages of the block map.
+    BlockMap,
     /// The recovery journal, for which writers wait.
     Journal,
     /// The deduplication index.

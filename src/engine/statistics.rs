@@ -119,7 +119,12 @@ impl Statistics {
     }
 
     fn count_out(&self, class: IoClass, operation: Operation, flags: WriteFlags) {
-        let groups = [&self.bios_out, &self.bios_meta, &self.bios_journal];
+        let groups = [
+            &self.bios_out,
+            &self.bios_meta,
+            &self.bios_journal,
+            &self.bios_page_cache,
+        ];
         count_by_class(groups, class, operation, flags);
     }
 
@@ -128,6 +133,7 @@ impl Statistics {
             &self.bios_out_completed,
             &self.bios_meta_completed,
             &self.bios_journal_completed,
+            &self.bios_page_cache_completed,
         ];
         count_by_class(groups, class, operation, flags);
     }
@@ -174,10 +180,10 @@ impl Statistics {
     }
 }
 
-/// Counts a bio to the device. Those of the journal are metadata as well; the index has I/O of its
+/// Counts a bio to the device. Those of the journal and the page cache are metadata as well; the index has I/O of its
 /// own, for which the tools have no column.
 fn count_by_class(
-    [data, metadata, journal]: [&BioCounters; 3],
+    [data, metadata, journal, page_cache]: [&BioCounters; 4],
     class: IoClass,
     operation: Operation,
     flags: WriteFlags,
@@ -189,6 +195,10 @@ fn count_by_class(
         IoClass::Journal => {
             count(metadata);
             count(journal);
+        }
+        IoClass::BlockMap => {
+            count(metadata);
+            count(page_cache);
         }
         IoClass::Index => {}
     }

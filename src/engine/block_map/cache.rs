@@ -265,7 +265,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
 
     /// Reads a page and sees to it that it is one.
     async fn read(&self, pbn: Pbn, page: Page) -> (Page, Result<(), Error>) {
-        let (mut page, result) = self.store.read(pbn, page, IoClass::Metadata).await;
+        let (mut page, result) = self.store.read(pbn, page, IoClass::BlockMap).await;
         let result = result.map_err(Error::from).and_then(|()| {
             match block_map_page::classify(&page, self.nonce, pbn)? {
                 PageContents::Valid => {}

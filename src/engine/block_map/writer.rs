@@ -169,7 +169,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             let result;
             (bounce, result) = self
                 .store
-                .write(job.pbn, bounce, IoClass::Metadata, WriteFlags::META)
+                .write(job.pbn, bounce, IoClass::BlockMap, WriteFlags::META)
                 .await;
             if let Err(error) = result {
                 return (bounce, Err(error.into()));
@@ -181,7 +181,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
         }
         let (bounce, result) = self
             .store
-            .write(job.pbn, bounce, IoClass::Metadata, WriteFlags::META)
+            .write(job.pbn, bounce, IoClass::BlockMap, WriteFlags::META)
             .await;
         (bounce, result.map_err(Error::from))
     }

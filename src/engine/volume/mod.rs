@@ -6,6 +6,7 @@
 //! * `life.rs` loading, suspending, resuming, stopping;
 //! * `data_path.rs`, `store_block.rs`, `request.rs` what happens to a request;
 //! * `flusher.rs`, `activity.rs` what a flush and a suspend wait for;
+//! * `report.rs` what a volume tells about itself;
 //! * `services.rs` the tasks behind them; `grow.rs` new block map pages; `super_block.rs` the super block.
 //!
 //! # Lock order
@@ -19,6 +20,7 @@ mod flusher;
 mod grow;
 mod life;
 mod open;
+mod report;
 mod request;
 mod services;
 mod store_block;

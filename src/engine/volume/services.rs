@@ -115,6 +115,7 @@ impl<E: Env> Volume<E> {
             return;
         }
         self.journal.fail(Error::ReadOnly, "read-only mode");
+        self.block_map.abandon();
         self.packer.flush();
         if let Err(error) = self
             .super_block
