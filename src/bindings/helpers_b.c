@@ -50,7 +50,7 @@ unsigned int rvdo_online_cpus(void)
 
 struct workqueue_struct *rvdo_alloc_workqueue(const char *name, unsigned int max_active)
 {
-	return alloc_workqueue("%s", WQ_MEM_RECLAIM | WQ_UNBOUND | WQ_SYSFS, max_active, name);
+	return alloc_workqueue("%s", WQ_MEM_RECLAIM | WQ_UNBOUND, max_active, name);
 }
 
 void rvdo_destroy_workqueue(struct workqueue_struct *wq)

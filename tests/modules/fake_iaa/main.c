@@ -131,7 +131,7 @@ static enum hrtimer_restart answer_timer(struct hrtimer *timer)
 
 	if (READ_ONCE(context) == 0) {
 		INIT_WORK(&r->work, answer_work);
-		queue_work(system_unbound_wq, &r->work);
+		queue_work(system_dfl_wq, &r->work);
 	} else {
 		answer(r);
 	}
@@ -283,7 +283,7 @@ static int submit(struct acomp_req *req, bool compress)
 	atomic_inc(compress ? &compressed : &decompressed);
 	atomic_inc(&in_flight);
 	INIT_WORK(&r->work, engine_work);
-	queue_work(system_unbound_wq, &r->work);
+	queue_work(system_dfl_wq, &r->work);
 	return answer_now;
 }
 
