@@ -26,7 +26,7 @@ pub const OLD_JOURNAL_ENTRY_BYTES: usize = 11;
 const PAGE_BYTES: usize = 6;
 
 /// An entry of a block map page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockMapSlot {
     /// The page.
     pub page: Pbn,
