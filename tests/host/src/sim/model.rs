@@ -119,6 +119,11 @@ impl Model {
         })
     }
 
+    /// Whether the block was ever written or read.
+    pub fn knows(&self, lbn: u64) -> bool {
+        self.cells.contains_key(&lbn)
+    }
+
     /// Whether a write of this block is under way.
     pub fn is_written(&self, lbn: u64) -> bool {
         self.cells.get(&lbn).is_some_and(|cell| cell.writers > 0)

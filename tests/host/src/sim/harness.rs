@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A simulated volume from formatting to the last audit, and the loop over seeds.
+//!
+//! ```ignore
+//! Sim::seeds(0..200).run(|sim| {
+//!     sim.format(Shape::SMALL);
+//!     sim.start()?;
+//!     sim.work_with_crashes(Workload::new(2_000), 20)?;
+//!     sim.stop()?;
+//!     sim.audit_saved()
+//! });
+//! ```
+//! When a run fails its seed, the last operations and the broken promise are printed.
+//! `RVDO_SIM_SEEDS=n` runs `n` seeds instead, `RVDO_SIM_SEED=n` only that one.
+
+use std::ops::Range;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Arc, Mutex};
+
+use super::audit::volume::Volume as OnDisk;
+use super::audit::{audit, Audit, Findings, Strictness};
+use super::codec::SimCodec;
+use super::disk::{Counts, Disk};
+use super::env::SimEnv;
+use super::executor::{Executor, Slot};
+use super::image::Image;
+use super::mkfs::Shape;
+use super::oplog::{Event, OpLog};
+use super::request::SimIntake;
+use super::rng::Rng;
+use super::workload::{self, Workload, World};
+use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
+use crate::rt;
+
+/// Steps a single phase of a run may take before it counts as endless.
+const STEPS_MAX: u64 = 50_000_000;
+/// Events printed when a run fails.
+const LOG_TAIL: usize = 120;
+
+/// One simulated volume and its world.
+pub struct Sim {
+    /// What the run is determined by.
+    pub seed: u64,
+    /// For the decisions of the test itself.
+    pub rng: Rng,
+    /// How volumes are opened.
+    pub parameters: OpenParameters,
+    /// Whether audits insist on what only our engine promises.
+    pub strictness: Strictness,
+    executor: Executor,
+    disk: Disk,
+    codec: SimCodec,
+    intake: SimIntake,
+    log: OpLog,
+    world: Arc<Mutex<World>>,
+    volume: Option<rt::Arc<Volume<SimEnv>>>,
+    totals: Totals,
+}
+
+/// What runs did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Requests sent.
+    pub requests: u64,
+    /// Steps of executors.
+    pub steps: u64,
+    /// Device operations.
+    pub device_operations: u64,
+    /// Power failures tried.
+    pub crashes: u64,
+    /// Journal entries that recoveries after them replayed.
+    pub replayed: u64,
+}
+
+impl Totals {
+    fn add(&mut self, other: Totals) {
+        self.requests += other.requests;
+        self.steps += other.steps;
+        self.device_operations += other.device_operations;
+        self.crashes += other.crashes;
+        self.replayed += other.replayed;
+    }
+}
+
+impl Sim {
+    /// Many runs, one per seed.
+    pub fn seeds(seeds: Range<u64>) -> Seeds {
+        Seeds { seeds }
+    }
+
+    /// A world with an empty disk.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let log = OpLog::new(4096);
+        let mut executor = Executor::new(rng.fork());
+        executor.steps_max = STEPS_MAX;
+        let clock = executor.clock();
+        Self {
+            seed,
+            parameters: OpenParameters {
+                physical_blocks: None,
+                logical_blocks: 0,
+                cache_pages: 128,
+                maximum_age_blocks: 8,
+                requests: 32,
+                index_entries: 1024,
+                compression: true,
+                deduplication: true,
+            },
+            strictness: Strictness::OURS,
+            disk: Disk::new(Image::new(0), clock.clone(), rng.fork(), log.clone()),
+            codec: SimCodec::new(clock, rng.fork()),
+            intake: SimIntake::new(rng.fork()),
+            world: Arc::default(),
+            volume: None,
+            totals: Totals::default(),
+            executor,
+            log,
+            rng,
+        }
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// The compressor.
+    pub fn codec(&self) -> &SimCodec {
+        &self.codec
+    }
+
+    /// What is known from above.
+    pub fn world(&self) -> std::sync::MutexGuard<'_, World> {
+        self.world.lock().expect("no panic")
+    }
+
+    /// The running volume.
+    pub fn volume(&self) -> &rt::Arc<Volume<SimEnv>> {
+        self.volume.as_ref().expect("the volume has been started")
+    }
+
+    /// The last operations as text.
+    pub fn log_tail(&self) -> String {
+        self.log.tail(LOG_TAIL)
+    }
+
+    /// Puts a new volume onto a new disk.
+    pub fn format(&mut self, shape: Shape) {
+        self.insert(shape.format());
+        self.parameters.logical_blocks = shape.logical_blocks;
+    }
+
+    /// Puts in a disk that holds `image`.
+    pub fn insert(&mut self, image: Image) {
+        self.name_blocks(&image);
+        let (clock, rng) = (self.executor.clock(), self.rng.fork());
+        self.count_device();
+        self.disk = Disk::new(image, clock, rng, self.log.clone());
+    }
+
+    fn name_blocks(&self, image: &Image) {
+        let image = image.clone();
+        self.log.name_blocks(Arc::new(move |block| {
+            let mut findings = Findings::default();
+            OnDisk::open(&image, &mut findings)
+                .map_or_else(String::new, |volume| volume.name(block))
+        }));
+    }
+
+    fn note(&self, note: &'static str) {
+        self.log
+            .add(self.executor.clock().now(), 0, Event::Note(note), 0);
+    }
+
+    /// Opens and resumes the volume.
+    pub fn start(&mut self) -> Result<(), String> {
+        self.note("start");
+        self.intake = SimIntake::new(self.rng.fork());
+        let env = SimEnv {
+            clock: self.executor.clock(),
+            disk: self.disk.clone(),
+            codec: self.codec.clone(),
+            intake: self.intake.clone(),
+        };
+        let env = rt::Arc::new(env).expect("memory");
+        let parameters = self.parameters;
+        let started = self.executor.run(async move {
+            let volume = Volume::open(env, parameters).await?;
+            volume.resume().await?;
+            Ok::<_, crate::engine::error::Error>(volume)
+        });
+        match started {
+            Ok(Ok(volume)) => self.volume = Some(volume),
+            Ok(Err(error)) => return Err(format!("the volume does not start: {error}")),
+            Err(stop) => return Err(format!("start: {stop}")),
+        }
+        self.check()
+    }
+
+    /// Suspends the volume.
+    pub fn suspend(&mut self, kind: SuspendKind) -> Result<(), String> {
+        self.note(match kind {
+            SuspendKind::Save => "suspend and save",
+            SuspendKind::NoFlush => "suspend without flush",
+        });
+        let volume = self.volume().clone();
+        let suspended = self.executor.run(async move { volume.suspend(kind).await });
+        match suspended {
+            Ok(Ok(())) => self.check(),
+            Ok(Err(error)) => Err(format!("suspend: {error}")),
+            Err(stop) => Err(format!("suspend: {stop}")),
+        }
+    }
+
+    /// Resumes the suspended volume.
+    pub fn resume(&mut self) -> Result<(), String> {
+        self.note("resume");
+        let volume = self.volume().clone();
+        let resumed = self.executor.run(async move { volume.resume().await });
+        match resumed {
+            Ok(Ok(())) => self.check(),
+            Ok(Err(error)) => Err(format!("resume: {error}")),
+            Err(stop) => Err(format!("resume: {stop}")),
+        }
+    }
+
+    /// Saves the volume and ends it. Nothing of it may be left.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.suspend(SuspendKind::Save)?;
+        self.end()
+    }
+
+    /// Ends the suspended volume.
+    pub fn end(&mut self) -> Result<(), String> {
+        self.note("stop");
+        let Some(volume) = self.volume.take() else {
+            return Ok(());
+        };
+        volume.stop();
+        drop(volume);
+        self.executor.run_until_idle();
+        if self.executor.tasks() > 0 {
+            let left = self.executor.run(std::future::pending::<()>());
+            return Err(format!(
+                "tasks are left after the stop: {}",
+                left.unwrap_err()
+            ));
+        }
+        if !self.disk.is_idle() {
+            return Err("device operations are left after the stop".to_string());
+        }
+        self.check()
+    }
+
+    /// Lets users work until they are done.
+    pub fn work(&mut self, workload: Workload) -> Result<(), String> {
+        self.work_with_crashes(workload, 0)
+    }
+
+    /// Lets users work, and tries about `crashes` power failures at moments that the seed picks.
+    pub fn work_with_crashes(&mut self, workload: Workload, crashes: u64) -> Result<(), String> {
+        self.note("work");
+        let clients = self.start_clients(&workload);
+        // A request takes a few device operations, each of which has two moments.
+        let interval = workload.operations.saturating_mul(8) / crashes.max(1);
+        self.drive(
+            clients,
+            if crashes == 0 {
+                u64::MAX
+            } else {
+                interval.max(1)
+            },
+        )
+    }
+
+    /// Lets users work until about `moments` moments of the disk have gone by, then cuts the
+    /// power.
+    pub fn work_until_crash(&mut self, workload: Workload, moments: u64) -> Result<(), String> {
+        self.note("work until the power fails");
+        let clients = self.start_clients(&workload);
+        let (disk, end) = (self.disk.clone(), self.disk.moment() + moments);
+        let all = async move {
+            for client in clients {
+                client.await;
+            }
+        };
+        match self.executor.run_until(all, || disk.moment() >= end) {
+            Ok(()) | Err(super::executor::Stop::Interrupted) => self.power_cut(),
+            Err(stop) => Err(format!("{stop}")),
+        }
+    }
+
+    fn start_clients(&mut self, workload: &Workload) -> Vec<Slot<()>> {
+        workload::start(
+            workload.clone(),
+            self.volume().logical_blocks(),
+            &self.executor.clock(),
+            &self.intake,
+            &self.log,
+            &self.world,
+            &mut self.rng,
+        )
+    }
+
+    fn drive(&mut self, clients: Vec<Slot<()>>, interval: u64) -> Result<(), String> {
+        let all = async move {
+            for client in clients {
+                client.await;
+            }
+        };
+        let (disk, world) = (self.disk.clone(), Arc::clone(&self.world));
+        let mut rng = self.rng.fork();
+        let mut next = disk.moment().saturating_add(rng.between(1, interval));
+        let (mut totals, strictness) = (Totals::default(), self.strictness);
+        let mut failure = None;
+        let run = self.executor.run_until(all, || {
+            let moment = disk.moment();
+            if moment >= next {
+                // Neighbouring moments differ in one operation only: look at some together.
+                next = moment
+                    + if rng.percent(30) {
+                        1
+                    } else {
+                        rng.between(1, interval.saturating_mul(2))
+                    };
+                let image = disk.crash(&mut rng);
+                totals.crashes += 1;
+                let world = world.lock().expect("no panic");
+                match check_crashed(&image, &world, strictness) {
+                    Ok(replayed) => totals.replayed += replayed,
+                    Err(error) => {
+                        failure = Some(format!("power failure at moment {moment}: {error}"))
+                    }
+                }
+            }
+            failure.is_some()
+        });
+        self.totals.add(totals);
+        match (failure, run) {
+            (Some(failure), _) => Err(failure),
+            (None, Ok(())) => self.check(),
+            (None, Err(stop)) => Err(self.check().err().unwrap_or_else(|| stop.to_string())),
+        }
+    }
+
+    /// Cuts the power: tasks vanish, the disk keeps what it keeps. The medium is audited.
+    pub fn power_cut(&mut self) -> Result<(), String> {
+        self.note("power failure");
+        let image = self.disk.crash(&mut self.rng);
+        self.executor.halt();
+        self.volume = None;
+        self.totals.crashes += 1;
+        let replayed = check_crashed(&image, &self.world(), self.strictness)?;
+        self.totals.replayed += replayed;
+        self.world().model.crashed();
+        self.insert(image);
+        Ok(())
+    }
+
+    /// Tries `count` power failures now.
+    pub fn audit_crashes(&mut self, count: u64) -> Result<(), String> {
+        for _ in 0..count {
+            let image = self.disk.crash(&mut self.rng);
+            self.totals.crashes += 1;
+            self.totals.replayed += check_crashed(&image, &self.world(), self.strictness)?;
+        }
+        Ok(())
+    }
+
+    /// Audits what a stopped volume left, and compares it with what users wrote.
+    pub fn audit_saved(&mut self) -> Result<(), String> {
+        let image = self.disk.contents();
+        let audit = audit(&image, self.strictness)?;
+        if audit.volume.state != super::audit::volume::state::CLEAN {
+            return Err(format!(
+                "the volume is saved in state {}",
+                audit.volume.state
+            ));
+        }
+        let mut world = self.world();
+        for lbn in world.model.lbns() {
+            let data = audit.data(lbn)?;
+            world
+                .model
+                .check_current(lbn, &data)
+                .map_err(|violation| violation.to_string())?;
+        }
+        check_unknown(&audit, &world)
+    }
+
+    /// Reads everything that was ever written through the volume.
+    pub fn read_back(&mut self) -> Result<(), String> {
+        let lbns = self.world().model.lbns();
+        for lbn in lbns {
+            let intake = self.intake.clone();
+            let data = self
+                .executor
+                .run(async move { intake.read(lbn * 8, 4096).await });
+            let data = data
+                .map_err(|stop| stop.to_string())?
+                .map_err(|error| format!("lbn {lbn}: {error:?}"))?;
+            let data = data.try_into().expect("one block");
+            self.world()
+                .model
+                .check_current(lbn, &data)
+                .map_err(|violation| violation.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What has gone wrong so far.
+    pub fn check(&mut self) -> Result<(), String> {
+        let world = self.world();
+        if !world.violations.is_empty() {
+            return Err(world.violations.join("\n"));
+        }
+        drop(world);
+        let lost = self.intake.lost();
+        if !lost.is_empty() {
+            return Err(format!("requests were dropped: {}", lost.join(", ")));
+        }
+        let counts = self.disk.counts();
+        if counts.write_hazards > 0 || counts.read_hazards > 0 {
+            let hazard = self.disk.last_hazard().unwrap_or_default();
+            return Err(format!("hazard on the device: {hazard} ({counts:?})"));
+        }
+        if self.world().accepted_errors.is_empty() && self.is_read_only() {
+            return Err("the volume is read-only".to_string());
+        }
+        Ok(())
+    }
+
+    /// Whether the running volume is in read-only mode.
+    pub fn is_read_only(&self) -> bool {
+        self.volume
+            .as_ref()
+            .is_some_and(|volume| volume.store().read_only().is_set())
+    }
+
+    fn count_device(&mut self) {
+        let Counts {
+            reads,
+            writes,
+            flushes,
+            ..
+        } = self.disk.counts();
+        self.totals.device_operations += reads + writes + flushes;
+    }
+
+    /// What this run did.
+    pub fn totals(&mut self) -> Totals {
+        self.count_device();
+        let mut totals = self.totals;
+        totals.requests = self.world().requests;
+        totals.steps = self.executor.steps();
+        totals
+    }
+}
+
+/// Recovers a crashed volume on paper and compares it with what users may expect.
+fn check_crashed(image: &Image, world: &World, strictness: Strictness) -> Result<u64, String> {
+    let audit = audit(image, strictness)?;
+    for lbn in world.model.lbns() {
+        let data = audit.data(lbn)?;
+        if let Err(violation) = world.model.check_crash(lbn, &data) {
+            let mapping = audit.forest.mappings.get(&lbn);
+            return Err(format!("{violation}; it is mapped to {mapping:?}"));
+        }
+    }
+    check_unknown(&audit, world)?;
+    Ok(audit.replayed)
+}
+
+/// Blocks that nobody ever wrote must read as zeros.
+fn check_unknown(audit: &Audit<'_>, world: &World) -> Result<(), String> {
+    for lbn in audit.forest.mappings.keys() {
+        if !world.model.knows(*lbn) && audit.data(*lbn)?.iter().any(|byte| *byte != 0) {
+            return Err(format!("lbn {lbn} was never written but holds data"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a test for many seeds.
+pub struct Seeds {
+    seeds: Range<u64>,
+}
+
+impl Seeds {
+    /// Runs `test` for each seed and panics at the first one that fails.
+    pub fn run(self, test: impl Fn(&mut Sim) -> Result<(), String>) -> Totals {
+        let number = |name| {
+            std::env::var(name)
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok())
+        };
+        let seeds = match (number("RVDO_SIM_SEED"), number("RVDO_SIM_SEEDS")) {
+            (Some(seed), _) => seed..seed + 1,
+            (None, Some(count)) => self.seeds.start..self.seeds.start + count,
+            (None, None) => self.seeds,
+        };
+        let mut totals = Totals::default();
+        for seed in seeds {
+            match run_seed(seed, &test) {
+                Ok(run) => totals.add(run),
+                Err(report) => panic!("{report}"),
+            }
+        }
+        totals
+    }
+}
+
+/// Runs `test` for one seed. The error says everything there is to say about a failure.
+pub fn run_seed(
+    seed: u64,
+    test: impl Fn(&mut Sim) -> Result<(), String>,
+) -> Result<Totals, String> {
+    let mut sim = Sim::new(seed);
+    let result = catch_unwind(AssertUnwindSafe(|| test(&mut sim)));
+    let error = match result {
+        Ok(Ok(())) => return Ok(sim.totals()),
+        Ok(Err(error)) => error,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("panic: {}", text.unwrap_or("of unknown kind"))
+        }
+    };
+    let report = format!("{}\nRVDO_SIM_SEED={seed}: {error}", sim.log_tail());
+    // After a panic locks may be poisoned; dropping the world could panic again.
+    std::mem::forget(sim);
+    Err(report)
+}

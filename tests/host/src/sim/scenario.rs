@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A life of a volume that the seed makes up: its shape, the hardware, the users, what goes wrong.
+
+use super::codec::Behaviour;
+use super::content::DataMix;
+use super::disk::Latency;
+use super::harness::Sim;
+use super::mkfs::Shape;
+use super::rng::Rng;
+use super::workload::Workload;
+use crate::engine::env::RequestError;
+use crate::engine::volume::SuspendKind;
+
+/// Lives through about `operations` operations: several starts, suspends and crashes in between,
+/// and in the end perhaps a power failure.
+pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
+    let mut rng = sim.rng.fork();
+    let shape = any_shape(&mut rng);
+    sim.format(shape);
+    sim.parameters.cache_pages = *rng.pick(&[24, 40, 64, 128, 512]);
+    sim.parameters.requests = *rng.pick(&[4, 16, 32, 64, 128]);
+    sim.parameters.maximum_age_blocks = any_age(&mut rng, shape.journal_blocks);
+    sim.parameters.index_entries = *rng.pick(&[64, 256, 4096]);
+    sim.world().accepted_errors.push(RequestError::NoSpace);
+
+    let phases = rng.between(1, 5);
+    let mut started = false;
+    for phase in 0..phases {
+        sim.disk().set_latency(any_latency(&mut rng));
+        sim.codec().set_behaviour(any_codec(&mut rng));
+        if !started {
+            sim.start()?;
+            started = true;
+        }
+        sim.volume().set_compression(rng.percent(80));
+        sim.volume().set_deduplication(rng.percent(85));
+        let workload = any_workload(&mut rng, &shape, operations / phases);
+        if phase + 1 == phases && rng.percent(30) {
+            let moments = rng.between(1, workload.operations * 8);
+            return sim.work_until_crash(workload, moments);
+        }
+        let crashes = *rng.pick(&[0, 2, 10]);
+        sim.work_with_crashes(workload, crashes)?;
+        match rng.below(4) {
+            0 => sim.read_back()?,
+            1 => {
+                sim.suspend(SuspendKind::NoFlush)?;
+                sim.audit_crashes(2)?;
+                sim.resume()?;
+            }
+            2 => {
+                sim.suspend(SuspendKind::Save)?;
+                sim.audit_saved()?;
+                sim.audit_crashes(1)?;
+                sim.resume()?;
+                sim.audit_crashes(1)?;
+            }
+            _ => {
+                sim.stop()?;
+                sim.audit_saved()?;
+                sim.audit_crashes(1)?;
+                started = false;
+            }
+        }
+    }
+    if started {
+        sim.stop()?;
+    }
+    sim.audit_saved()
+}
+
+/// From a volume that is full after a few hundred writes to one of the usual proportions.
+pub fn any_shape(rng: &mut Rng) -> Shape {
+    let (slab_bits, slab_journal_blocks) =
+        *rng.pick(&[(9, 8), (10, 8), (11, 16), (13, 16), (13, 64)]);
+    Shape {
+        slab_blocks: 1 << slab_bits,
+        slabs: rng.between(1, if slab_bits < 12 { 12 } else { 3 }),
+        slab_journal_blocks,
+        journal_blocks: *rng.pick(&[16, 32, 64, 256]),
+        logical_blocks: *rng.pick(&[812, 5_000, 60 * 812, 100_000, 10_000_000]),
+        nonce: rng.next(),
+        ..Shape::SMALL
+    }
+}
+
+fn any_age(rng: &mut Rng, journal_blocks: u64) -> u64 {
+    let usable = journal_blocks - (journal_blocks / 4).min(11);
+    rng.between(1, usable / 2)
+}
+
+/// From a disk that answers at once to one that keeps hundreds of operations under way.
+pub fn any_latency(rng: &mut Rng) -> Latency {
+    let (max, slow_permille, slow_max) = *rng.pick(&[
+        (1, 0, 1),
+        (4, 0, 4),
+        (40, 10, 400),
+        (300, 20, 5_000),
+        (3_000, 0, 3_000),
+    ]);
+    Latency {
+        min: 1,
+        max,
+        slow_permille,
+        slow_max,
+    }
+}
+
+/// Compressors of every temper. Decompressions do not fail here: that is an error for the user.
+pub fn any_codec(rng: &mut Rng) -> Behaviour {
+    Behaviour {
+        latency: any_latency(rng),
+        compress_failures_permille: *rng.pick(&[0, 0, 20, 500]),
+        incompressible_permille: *rng.pick(&[0, 0, 100]),
+        decompress_failures_permille: 0,
+    }
+}
+
+/// Users of every kind.
+pub fn any_workload(rng: &mut Rng, shape: &Shape, operations: u64) -> Workload {
+    let data = *rng.pick(&[
+        DataMix::ALL,
+        DataMix::ALL,
+        DataMix::UNIQUE,
+        DataMix::COMPRESSIBLE,
+        DataMix::DUPLICATES,
+    ]);
+    Workload {
+        operations: operations.max(1),
+        clients: *rng.pick(&[1, 4, 16, 64, 200]),
+        pages: rng.between(1, 24).min(shape.logical_blocks.div_ceil(812)),
+        blocks_per_page: *rng.pick(&[1, 10, 60, 300, 800]),
+        reads: *rng.pick(&[5, 20, 60]),
+        discards: *rng.pick(&[0, 3, 15]),
+        flushes: *rng.pick(&[0, 1, 5, 20]),
+        fua: *rng.pick(&[0, 2, 20, 100]),
+        partial: *rng.pick(&[0, 10, 60]),
+        races: *rng.pick(&[0, 5, 30]),
+        discard_blocks_max: *rng.pick(&[1, 4, 50]),
+        data,
+        data_pool: *rng.pick(&[1, 4, 64, 1_000]),
+        pause_max: *rng.pick(&[0, 0, 20, 2_000]),
+    }
+}
