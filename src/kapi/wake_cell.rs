@@ -50,7 +50,7 @@ pub enum Owner {
     Other,
 }
 
-/// See the [module's documentation](self).
+/// One operation that somebody may wait for, see the [module's documentation](self).
 ///
 /// # Invariants
 ///
@@ -65,6 +65,12 @@ pub struct WakeCell {
 // SAFETY: `waker` is only touched by the one thread that the state machine lets in, see the type's
 // invariants, and a `Waker` may be used from any thread.
 unsafe impl Sync for WakeCell {}
+
+impl Default for WakeCell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl WakeCell {
     /// Creates a cell that is armed.

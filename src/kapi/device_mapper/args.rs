@@ -41,10 +41,9 @@ impl<'a> Args<'a> {
 
     /// The word at `index`.
     pub fn get(&self, index: usize) -> Option<&'a CStr> {
+        let word = *self.0.get(index)?;
         // SAFETY: a NUL-terminated string by the type's invariants.
-        self.0
-            .get(index)
-            .map(|&word| unsafe { CStr::from_char_ptr(word) })
+        Some(unsafe { CStr::from_char_ptr(word) })
     }
 
     /// The word at `index`, if it is UTF-8.
