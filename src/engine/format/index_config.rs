@@ -6,7 +6,7 @@
 //!
 //! | offset | size | field                                                              |
 //! |-------:|-----:|--------------------------------------------------------------------|
-//! |      0 |    4 | memory: i32, gigabytes or one of the codes of [`IndexMemory`]      |
+//! |      0 |    4 | memory: i32, gigabytes, or a code, see [`IndexConfig::new`]      |
 //! |      4 |    4 | unused, written as zero                                            |
 //! |      8 |    1 | sparse: 0 or 1                                                     |
 
@@ -31,20 +31,23 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// How much memory an index uses, which decides everything about its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IndexMemory {
-    /// -256, -512, -768: quarters of a gigabyte, one to three.
+enum Memory {
+    /// Quarters of a gigabyte, one to three.
     Quarters(u8),
-    /// 1 to 1024 gigabytes.
+    /// Gigabytes, 1 to 1024.
     Gigabytes(u32),
 }
 
 /// The index of a volume.
+///
+/// # Invariants
+///
+/// The memory is one of the sizes that there are, so that no size computed from it overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexConfig {
-    /// How much memory it uses.
-    pub memory: IndexMemory,
+    memory: Memory,
     /// Whether it gave up one chapter when its volume was converted by LVM.
-    pub reduced: bool,
+    reduced: bool,
     /// Whether it remembers ten times as much, and looks at a sample of that only.
     pub sparse: bool,
 }
@@ -52,29 +55,32 @@ pub struct IndexConfig {
 impl IndexConfig {
     /// The smallest index.
     pub const SMALLEST: Self = Self {
-        memory: IndexMemory::Quarters(1),
+        memory: Memory::Quarters(1),
         reduced: false,
         sparse: false,
     };
 
-    /// Makes one from the code for its memory.
+    /// Makes one from the code for its memory: 1 to 1024 for gigabytes; -256, -512 and -768 for
+    /// one to three quarters of one. An index that gave up a chapter when LVM converted its volume
+    /// has 4096 more than the gigabytes, or -1280, -1536 or -1792.
     pub fn new(memory: i32, sparse: bool) -> Result<Self, FormatError> {
         let (memory, reduced) = match memory {
-            -256 => (IndexMemory::Quarters(1), false),
-            -512 => (IndexMemory::Quarters(2), false),
-            -768 => (IndexMemory::Quarters(3), false),
-            -1280 => (IndexMemory::Quarters(1), true),
-            -1536 => (IndexMemory::Quarters(2), true),
-            -1792 => (IndexMemory::Quarters(3), true),
+            -256 => (Memory::Quarters(1), false),
+            -512 => (Memory::Quarters(2), false),
+            -768 => (Memory::Quarters(3), false),
+            -1280 => (Memory::Quarters(1), true),
+            -1536 => (Memory::Quarters(2), true),
+            -1792 => (Memory::Quarters(3), true),
             _ => {
                 let reduced = memory > REDUCED;
                 let gigabytes = if reduced { memory - REDUCED } else { memory };
                 match u32::try_from(gigabytes) {
-                    Ok(number @ 1..=MAX_GIGABYTES) => (IndexMemory::Gigabytes(number), reduced),
+                    Ok(number @ 1..=MAX_GIGABYTES) => (Memory::Gigabytes(number), reduced),
                     _ => return Err(FormatError::OutOfRange("memory size of the index")),
                 }
             }
         };
+        // INVARIANT: any other code was refused.
         Ok(Self {
             memory,
             reduced,
@@ -85,10 +91,10 @@ impl IndexConfig {
     /// The code for the memory, as it is stored.
     pub fn memory_code(&self) -> i32 {
         match (self.memory, self.reduced) {
-            (IndexMemory::Quarters(quarters), false) => -256 * i32::from(quarters),
-            (IndexMemory::Quarters(quarters), true) => -1024 - 256 * i32::from(quarters),
-            (IndexMemory::Gigabytes(number), false) => number as i32,
-            (IndexMemory::Gigabytes(number), true) => (number as i32).saturating_add(REDUCED),
+            (Memory::Quarters(quarters), false) => -256 * i32::from(quarters),
+            (Memory::Quarters(quarters), true) => -1024 - 256 * i32::from(quarters),
+            (Memory::Gigabytes(number), false) => number as i32,
+            (Memory::Gigabytes(number), true) => (number as i32).saturating_add(REDUCED),
         }
     }
 
@@ -125,8 +131,8 @@ impl IndexConfig {
 
     fn shape(&self) -> Shape {
         let (record_pages, base) = match self.memory {
-            IndexMemory::Quarters(quarters) => (64 * u64::from(quarters), 1024),
-            IndexMemory::Gigabytes(number) => (256, 1024 * u64::from(number)),
+            Memory::Quarters(quarters) => (64 * u64::from(quarters), 1024),
+            Memory::Gigabytes(number) => (256, 1024 * u64::from(number)),
         };
         let (chapters, sparse_chapters) = if self.sparse {
             (base * 10, base * 19 / 2)
