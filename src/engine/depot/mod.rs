@@ -37,8 +37,6 @@ pub use self::load::LoadState;
 pub use self::writer::WRITERS;
 pub use crate::engine::format::slab_journal::ReferenceUpdate;
 
-use crate::engine::env::Env;
-use crate::engine::journal::Journal;
 use crate::engine::units::SequenceNumber;
 
 /// What the recovery journal keeps for the slab journals.
@@ -50,14 +48,4 @@ pub trait SlabJournalLocks: Send + Sync + 'static {
 
     /// The slab summary covers such a block now. The summary write has completed; the journal flushes before it reuses space.
     fn unlock_for_slab(&self, sequence: SequenceNumber);
-}
-
-impl<E: Env> SlabJournalLocks for Journal<E> {
-    fn lock_for_slab(&self, sequence: SequenceNumber) {
-        Journal::lock_for_slab(self, sequence);
-    }
-
-    fn unlock_for_slab(&self, sequence: SequenceNumber) {
-        Journal::unlock_for_slab(self, sequence);
-    }
 }
