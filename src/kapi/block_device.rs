@@ -28,6 +28,7 @@ use kernel::prelude::*;
 use crate::bindings as b;
 use crate::kapi::bio::BlockStatus;
 use crate::kapi::device_mapper::DmDevice;
+use crate::kapi::noio::noio;
 use crate::kapi::page_io::{Command, Pool};
 use crate::rt::Page;
 
@@ -133,12 +134,15 @@ impl BlockDevice {
         let file = NonNull::new(unsafe { b::rvdo_get_file(file.as_ptr()) }).ok_or(ENODEV)?;
         // INVARIANT: the reference was just taken.
         let file = OpenFile(file);
+        // The mapped device may be suspended, when waiting for I/O could be waiting for itself.
+        // SAFETY: `_file` is dropped after the pool.
+        let pages = noio(|| unsafe { Pool::new(bdev, in_flight) })?;
+        // SAFETY: as above.
+        let flushes = noio(|| unsafe { Pool::new(bdev, FLUSHES) })?;
         Ok(Self {
             device: bdev,
-            // SAFETY: `_file` is dropped after the pool.
-            pages: unsafe { Pool::new(bdev, in_flight)? },
-            // SAFETY: as above.
-            flushes: unsafe { Pool::new(bdev, FLUSHES)? },
+            pages,
+            flushes,
             // INVARIANT: both come from the same `dm_dev`.
             _file: file,
         })

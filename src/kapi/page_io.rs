@@ -32,7 +32,7 @@ use kernel::types::Opaque;
 use crate::bindings as b;
 use crate::kapi::bio::BlockStatus;
 use crate::kapi::wake_cell::{Owner, WakeCell};
-use crate::rt::{Page, PagePair, SpinLock, WaitList};
+use crate::rt::{Page, SpinLock, WaitList};
 
 /// What an own bio carries.
 ///
@@ -50,13 +50,6 @@ pub unsafe trait Payload: Send + 'static {
 unsafe impl Payload for Page {
     fn memory(&mut self) -> Option<(NonNull<u8>, u32)> {
         Some((NonNull::from(&mut **self).cast(), 4096))
-    }
-}
-
-// SAFETY: a `PagePair` owns two adjacent pages of lowmem.
-unsafe impl Payload for PagePair {
-    fn memory(&mut self) -> Option<(NonNull<u8>, u32)> {
-        Some((NonNull::from(&mut **self).cast(), 8192))
     }
 }
 

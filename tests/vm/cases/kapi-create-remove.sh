@@ -21,7 +21,7 @@ same references "$(cat /sys/module/rvdo_selftest/refcnt)" 0
 
 case_begin failing-late
 before=$(available_kib)
-for round in $(seq 100); do
+for round in $(seq 60); do
 	dmsetup create pass --table "0 $size rvdo-pass $disk fail late" 2>/dev/null && fail "round $round: accepted"
 done
 lost=$((before - $(available_kib)))
