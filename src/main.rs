@@ -2,21 +2,18 @@
 
 //! rvdo: a device-mapper target for the volumes of dm-vdo, with a compression algorithm per block.
 //!
-//! This is the crate root: the module's declaration and the registration of its targets. See
-//! `docs/` for what the rings are.
-
-#![allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "the wrappers come before the target that uses them"
-)]
+//! This is the crate root: the module's declaration and the registration of its targets. `docs/` says what the rings are.
 
 use kernel::prelude::*;
 
 mod bindings;
+pub mod engine;
 pub mod kapi;
 pub mod rt;
+pub mod target;
+
+use crate::kapi::device_mapper::Registration;
+use crate::target::dm::{Registry, VdoTarget};
 
 module! {
     type: Rvdo,
@@ -24,12 +21,35 @@ module! {
     authors: ["The rvdo authors"],
     description: "Deduplicating and compressing device-mapper target for dm-vdo volumes",
     license: "GPL",
+    params: {
+        register_vdo: bool {
+            default: false,
+            description: "Register the target as vdo, too, so that LVM and the vdo tools find it",
+        },
+    },
 }
 
-struct Rvdo;
+struct Rvdo {
+    // In the order in which they go.
+    _vdo: Option<Registration<VdoTarget>>,
+    _rvdo: Registration<VdoTarget>,
+}
 
 impl kernel::Module for Rvdo {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self)
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let registry = Registry::new()?;
+        let rvdo = Registration::new(c"rvdo", module, registry.clone())?;
+        let vdo = if module_parameters::register_vdo.value() {
+            let registration = Registration::new(c"vdo", module, registry).inspect_err(|_| {
+                pr_err!("the name vdo is taken: unload the dm_vdo module first\n");
+            })?;
+            Some(registration)
+        } else {
+            None
+        };
+        Ok(Self {
+            _vdo: vdo,
+            _rvdo: rvdo,
+        })
     }
 }

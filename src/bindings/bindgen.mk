@@ -36,7 +36,7 @@ rvdo-allow-types := bio|bio_vec|bvec_iter|block_device|blk_status_t|blk_opf_t|fi
 	dm_dev|dm_target|target_type|queue_limits|iterate_devices_callout_fn|status_type_t
 rvdo-allow-functions := rvdo_.* \
 	bio_(init|uninit|endio|add_virt_nofail)|submit_bio_noacct|blk_status_to_errno|fput \
-	dm_(get|put)_device|dm_(un)?register_target|dm_table_(get_mode|get_md|device_name|event)|dm_set_target_max_io_len
+	dm_(get|put)_device|dm_(un)?register_target|dm_noflush_suspending|dm_table_(get_mode|get_md|device_name|event)|dm_set_target_max_io_len
 rvdo-allow-vars := RUST_CONST_HELPER_.* DM_TARGET_.*|DM_MAPIO_.*
 # Additions of the second set of helpers, if there is one.
 -include $(rvdo-bindings-src)/allow_b.mk

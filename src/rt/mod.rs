@@ -47,8 +47,12 @@ pub(crate) use self::kernel::log::{rt_error as error, rt_info as info, rt_warn a
 pub const PAGE_BYTES: usize = 4096;
 
 /// Memory could not be had.
+#[cfg(not(MODULE))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError;
+
+#[cfg(MODULE)]
+pub use ::kernel::alloc::AllocError;
 
 impl<T: Clone> Vec<T> {
     /// `n` clones of `value`.

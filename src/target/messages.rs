@@ -145,8 +145,8 @@ impl<'w> Message<'w> {
             [value] if is("compression") && value.eq_ignore_ascii_case("off") => {
                 Ok(Self::Compression(false))
             }
-            [] if is("self-test") => Ok(Self::SelfTest(None)),
-            [algorithm] if is("self-test") => Ok(Self::SelfTest(Some(algorithm))),
+            [] if is("selftest") => Ok(Self::SelfTest(None)),
+            [algorithm] if is("selftest") => Ok(Self::SelfTest(Some(algorithm))),
             _ => Err(MessageError::Unknown),
         }
     }

@@ -8,6 +8,8 @@
 pub mod compress_stats;
 pub mod compression_type;
 pub mod config;
+#[cfg(MODULE)]
+pub(crate) mod dm;
 pub mod errno;
 pub mod messages;
 pub mod reload;

@@ -14,7 +14,7 @@ const RING: u64 = 64;
 
 /// The number of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Generation(u64);
+pub(super) struct Generation(u64);
 
 /// # Invariants
 ///
@@ -46,14 +46,14 @@ impl Generations {
 }
 
 /// The flush generations of a volume.
-pub struct Flusher {
+pub(super) struct Flusher {
     generations: SpinLock<Generations>,
     retired: WaitList,
 }
 
 impl Flusher {
     /// No write in progress.
-    pub fn new() -> Result<Self, AllocError> {
+    pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
             generations: SpinLock::new(Generations {
                 oldest: 0,
@@ -65,7 +65,7 @@ impl Flusher {
     }
 
     /// Joins the current generation until the membership is dropped.
-    pub fn join(&self) -> Membership<'_> {
+    pub(super) fn join(&self) -> Membership<'_> {
         let mut generations = self.generations.lock();
         let current = generations.current;
         if let Some(members) = generations.members_of(current) {
@@ -78,7 +78,7 @@ impl Flusher {
     }
 
     /// Closes the current generation and returns it.
-    pub async fn close_generation(&self) -> Generation {
+    pub(super) async fn close_generation(&self) -> Generation {
         self.retired
             .wait_until(|| {
                 let mut generations = self.generations.lock();
@@ -94,7 +94,7 @@ impl Flusher {
     }
 
     /// Waits until `generation` and all older ones are closed and empty.
-    pub async fn wait_for(&self, generation: Generation) {
+    pub(super) async fn wait_for(&self, generation: Generation) {
         self.retired
             .wait_until(|| (self.generations.lock().oldest > generation.0).then_some(()))
             .await;
@@ -115,14 +115,14 @@ impl Flusher {
 }
 
 /// Membership of one write in its generation.
-pub struct Membership<'a> {
+pub(super) struct Membership<'a> {
     flusher: &'a Flusher,
     generation: Generation,
 }
 
 impl Membership<'_> {
     /// Whether no flush waits for this write.
-    pub fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         self.flusher.generations.lock().current == self.generation.0
     }
 }

@@ -70,6 +70,8 @@ impl<E: Env> Volume<E> {
         let result = match phase {
             Phase::Opened => Self::load(this).await,
             Phase::Saved => this.mark_dirty().await,
+            // A table with a larger logical size: the super block has to know before anything is written there.
+            _ if this.has_grown() => this.mark_dirty().await,
             _ => Ok(()),
         };
         this.lifecycle.set(match (phase, result) {
@@ -89,6 +91,10 @@ impl<E: Env> Volume<E> {
         this.depot.load(state).await?;
         this.mark_dirty().await?;
         Self::spawn_tasks(this)
+    }
+
+    fn has_grown(&self) -> bool {
+        self.super_block.content().config.logical_blocks < self.logical_blocks()
     }
 
     /// From here on a crash means recovery. What the summary says must be stable first (format.md §11.7): the write flushes.

@@ -30,6 +30,7 @@ use crate::engine::block_map::BlockMap;
 use crate::engine::dedupe::{Dedupe, VolatileIndex};
 use crate::engine::depot::{Depot, Pin};
 use crate::engine::env::Env;
+use crate::engine::format::geometry::Geometry;
 use crate::engine::journal::Journal;
 use crate::engine::lbn_lock::{LbnLock, LbnLocks};
 use crate::engine::packer::{BinTicket, Packer};
@@ -45,6 +46,7 @@ pub use self::open::OpenParameters;
 /// A dm-vdo volume.
 pub struct Volume<E: Env> {
     parameters: OpenParameters,
+    geometry: Geometry,
     store: Arc<Store<E>>,
     statistics: Arc<Statistics>,
     super_block: super_block::SuperBlockKeeper<E>,
@@ -66,6 +68,16 @@ impl<E: Env> Volume<E> {
     /// Blocks that the volume presents.
     pub fn logical_blocks(&self) -> u64 {
         self.logical_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Lets the volume present more blocks from the next resume on. It never presents fewer.
+    pub fn grow_logical(&self, logical_blocks: u64) {
+        self.logical_blocks.fetch_max(logical_blocks, Ordering::Relaxed);
+    }
+
+    /// Where the parts of the device are.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// What the volume counts.

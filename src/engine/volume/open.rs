@@ -102,6 +102,7 @@ impl<E: Env> Volume<E> {
         )?;
         let volume = Volume {
             parameters,
+            geometry,
             dedupe: Dedupe::new(
                 Arc::clone(&store),
                 Arc::clone(&depot),

@@ -9,7 +9,7 @@ use crate::engine::units::{Lbn, BLOCK_SIZE, SECTORS_PER_BLOCK, SECTOR_SIZE};
 use crate::rt::{AllocError, Page, PagePair};
 
 /// The memory of one request task. Handed by value to whatever works on it.
-pub struct Buffers {
+pub(super) struct Buffers {
     /// The block of the request.
     pub(super) data: Page,
     /// Room for a compressed block from disk.
@@ -20,7 +20,7 @@ pub struct Buffers {
 
 impl Buffers {
     /// Allocates the memory of a request task.
-    pub fn new() -> Result<Self, AllocError> {
+    pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
             data: Page::new()?,
             scratch: Page::new()?,

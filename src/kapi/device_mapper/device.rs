@@ -69,6 +69,12 @@ impl DmDevice {
         self.open_file().0.as_ptr()
     }
 
+    /// The device number. No two open devices have the same.
+    pub fn number(&self) -> u32 {
+        // SAFETY: the target has the device open.
+        unsafe { b::rvdo_bdev_number(self.block_device()) }
+    }
+
     /// The device number as device mapper writes it into a table, `major:minor`.
     pub fn name(&self) -> &str {
         // SAFETY: the name is part of the `dm_dev`, NUL-terminated, and set once.

@@ -73,6 +73,12 @@ impl Instance<'_> {
         Mode::from_raw(unsafe { b::dm_table_get_mode(self.table()) })
     }
 
+    /// Whether the suspend under way must not start I/O of its own (`dmsetup suspend --noflush`).
+    pub fn is_suspending_noflush(&self) -> bool {
+        // SAFETY: the target is valid by the type's invariants.
+        unsafe { b::dm_noflush_suspending(self.raw()) != 0 }
+    }
+
     /// A device the target has opened. Fails for the [`DeviceId`] of another target.
     pub fn device(&self, id: DeviceId) -> Result<&DmDevice> {
         self.devices.get(id)

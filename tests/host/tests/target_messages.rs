@@ -24,9 +24,9 @@ const MESSAGES: &[(&str, Message<'static>, bool)] = &[
     ("index-enable", Message::IndexEnable, true),
     ("compression on", Message::Compression(true), false),
     ("compression off", Message::Compression(false), false),
-    ("self-test", Message::SelfTest(None), false),
+    ("selftest", Message::SelfTest(None), false),
     (
-        "self-test deflate-iaa",
+        "selftest deflate-iaa",
         Message::SelfTest(Some("deflate-iaa")),
         false,
     ),

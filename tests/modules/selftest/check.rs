@@ -153,6 +153,8 @@ impl Target for Check {
             Some("ring") => executor_tests::ring(&self.executor, &args, out)?,
             Some("timers") => executor_tests::timers(&self.executor, &args, out)?,
             Some("crowd") => executor_tests::crowd(&self.executor, &args, out)?,
+            Some("naps") => executor_tests::naps(&self.executor, &args, out)?,
+            Some("late") => executor_tests::late(&self.executor, &args, out)?,
             Some("rt") => rt_tests::all(out)?,
             _ => return Err(EINVAL),
         }

@@ -2,7 +2,8 @@
 
 //! Exercises the wrappers of the rvdo module in a running kernel, without a volume.
 //!
-//! Registers the device-mapper target `rvdo-pass`, see [`pass`], whose messages start further checks.
+//! Registers the device-mapper targets `rvdo-pass`, see [`pass`], and `rvdo-check`, see [`check`], whose messages start
+//! further checks.
 
 #![allow(
     dead_code,
@@ -15,12 +16,17 @@ use kernel::prelude::*;
 
 #[path = "../../../src/bindings/mod.rs"]
 mod bindings;
+mod acomp_tests;
+mod check;
+mod executor_tests;
 #[path = "../../../src/kapi/mod.rs"]
 pub mod kapi;
 mod pass;
 #[path = "../../../src/rt/mod.rs"]
 pub mod rt;
+mod rt_tests;
 
+use check::Check;
 use kapi::device_mapper::Registration;
 use pass::Pass;
 
@@ -41,17 +47,20 @@ module! {
 struct Selftest {
     _pass: Registration<Pass>,
     _second: Option<Registration<Pass>>,
+    _check: Registration<Check>,
 }
 
 impl kernel::Module for Selftest {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        let nothing = kernel::sync::Arc::new((), GFP_KERNEL)?;
         let second = match module_parameters::second_name.value() {
-            true => Some(Registration::new(c"rvdo-pass2", module)?),
+            true => Some(Registration::new(c"rvdo-pass2", module, nothing.clone())?),
             false => None,
         };
         Ok(Self {
-            _pass: Registration::new(c"rvdo-pass", module)?,
+            _pass: Registration::new(c"rvdo-pass", module, nothing.clone())?,
             _second: second,
+            _check: Registration::new(c"rvdo-check", module, nothing.clone())?,
         })
     }
 }

@@ -185,7 +185,9 @@ impl Target for Pass {
     const VERSION: [u32; 3] = [1, 2, 3];
     const FEATURES: Features = Features::SINGLETON;
 
-    fn new(ti: &mut Constructor<'_>) -> Result<Self> {
+    type Shared = ();
+
+    fn new(ti: &mut Constructor<'_>, _shared: &kernel::sync::Arc<()>) -> Result<Self> {
         let args = ti.args();
         let options = match Options::parse(&args) {
             Ok(options) => options,

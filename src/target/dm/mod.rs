@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The binding to the kernel: a device-mapper target over a running volume.
+//!
+//! * `target.rs` the target that device-mapper calls, one per loaded table;
+//! * `registry.rs` the running volumes, which outlive a reload of their table;
+//! * `running.rs` one volume with its tasks, driven from process context;
+//! * `env.rs`, `request.rs`, `codec.rs` the outside world of the engine, made from `kapi`.
+//!
+//! Lock order: the registry's mutex, then a running volume's mutex, then whatever the engine takes.
+
+mod codec;
+mod env;
+mod registry;
+mod request;
+mod running;
+mod target;
+
+pub(crate) use self::registry::Registry;
+pub(crate) use self::target::VdoTarget;
