@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The block map against a model, with caches down to a single page.
+
+mod block_map_world;
+
+use std::collections::BTreeMap;
+
+use block_map_world::part_world::{for_seeds, Crowd, World};
+use block_map_world::{pbn, sequence, MapUnderTest, DATA_END, DATA_START, NONCE, ROOT_ORIGIN};
+use rvdo_host::engine::env::IoError;
+use rvdo_host::engine::error::Error;
+use rvdo_host::engine::format::block_map_page;
+use rvdo_host::engine::format::Mapping;
+use rvdo_host::engine::units::{EntrySlot, Lbn};
+use rvdo_host::sim::disk::{Fault, Kind};
+use rvdo_host::sim::image::Image;
+
+/// Everything that tasks put is found again: while others put, after pages were thrown out and read again, and by another map on
+/// the same disk once the first one was drained.
+#[test]
+fn maps_like_a_table_of_any_size() {
+    for cache_pages in [1, 2, 3, 7, 64, 200] {
+        for_seeds(12, |seed| model(seed, cache_pages));
+    }
+}
+
+fn model(seed: u64, cache_pages: usize) {
+    let mut world = World::new(seed, Image::new(DATA_END));
+    let test = MapUnderTest::new(&world, cache_pages, 3);
+    let tasks = 8;
+    let mut crowd = Crowd::new(&world.clock);
+    for task in 0..tasks {
+        let mut rng = world.rng.fork();
+        let (map, allocator) = (test.map.clone(), test.allocator.clone());
+        crowd.spawn(async move {
+            let mut model = BTreeMap::new();
+            for _ in 0..60 {
+                // Near each other in two distant places, and no LBN in two tasks.
+                let lbn = rng.below(3000) * tasks + task + rng.below(2) * (1 << 39);
+                let lbn = Lbn::new(lbn);
+                if rng.percent(60) {
+                    let at = map.find_or_grow(lbn, &allocator).await.unwrap();
+                    let mapping = Mapping::uncompressed(pbn(rng.between(1, 1 << 30)));
+                    let tail = allocator.advance(rng.below(2));
+                    map.put(at, mapping, tail).await.unwrap();
+                    map.era_advanced(tail);
+                    model.insert(lbn, mapping);
+                } else {
+                    let found = match map.find(lbn).await.unwrap() {
+                        Some(at) => map.get(at).await.unwrap(),
+                        None => Mapping::UNMAPPED,
+                    };
+                    let expected = model.get(&lbn).copied().unwrap_or_default();
+                    assert_eq!(found, expected, "LBN {lbn}");
+                }
+            }
+            model
+        });
+    }
+    let map = test.map.clone();
+    let models = world.run(async move {
+        let models = crowd.join().await;
+        map.drain().await.unwrap();
+        models
+    });
+    assert_eq!(test.locks.held(), []);
+    let statistics = test.map.statistics();
+    assert_eq!((statistics.dirty_pages, statistics.outgoing_pages), (0, 0));
+    let pages = statistics.clean_pages + statistics.free_pages;
+    assert!(pages as usize <= cache_pages && pages > 0, "{statistics:?}");
+    test.map.stop();
+
+    let other = MapUnderTest::new(&world, cache_pages, 1);
+    let map = other.map.clone();
+    world.run(async move {
+        for (lbn, expected) in models.into_iter().flatten() {
+            let at = map.find(lbn).await.unwrap().expect("its page is on disk");
+            assert_eq!(map.get(at).await.unwrap(), expected, "LBN {lbn}");
+        }
+    });
+    world.assert_no_hazards();
+}
+
+#[test]
+fn an_entry_that_cannot_be_is_reported_and_can_be_replaced() {
+    let mut world = World::new(1, Image::new(DATA_END));
+    let test = MapUnderTest::new(&world, 10, 1);
+    let (map, allocator) = (test.map.clone(), test.allocator.clone());
+    world.run(async move {
+        let at = map.find_or_grow(Lbn::new(5), &allocator).await.unwrap();
+        let invalid = Mapping {
+            pbn: pbn(7),
+            ..Mapping::UNMAPPED
+        };
+        map.put(at, invalid, sequence(1)).await.unwrap();
+        assert_eq!(map.get(at).await, Err(Error::BadMapping));
+        map.put(at, Mapping::ZERO_BLOCK, sequence(1)).await.unwrap();
+        assert_eq!(map.get(at).await, Ok(Mapping::ZERO_BLOCK));
+    });
+}
+
+/// Formats the root page of tree 0 with an entry that the walk to LBN 0 meets.
+fn image_with_root_entry(mapping: Mapping) -> Image {
+    let mut image = Image::new(DATA_END);
+    image.edit(ROOT_ORIGIN, |block| {
+        block_map_page::format(block, NONCE, pbn(ROOT_ORIGIN));
+        block_map_page::set_initialized(block, true);
+        block_map_page::set_entry(block, EntrySlot::ZERO, mapping);
+    });
+    image
+}
+
+/// A damaged pointer is not followed: what it points at would be taken for an empty page and overwritten.
+#[test]
+fn an_interior_entry_leads_only_to_data_blocks() {
+    let slot = rvdo_host::engine::units::FragmentSlot::ZERO;
+    for mapping in [
+        Mapping::uncompressed(pbn(DATA_START - 1)),
+        Mapping::uncompressed(pbn(DATA_END)),
+        Mapping::ZERO_BLOCK,
+        Mapping::compressed(pbn(DATA_START), slot),
+    ] {
+        let mut world = World::new(1, image_with_root_entry(mapping));
+        let test = MapUnderTest::new(&world, 10, 1);
+        let (map, allocator) = (test.map.clone(), test.allocator.clone());
+        world.run(async move {
+            let found = map.find(Lbn::new(0)).await;
+            assert!(
+                matches!(found, Err(Error::Corrupt(_))),
+                "{mapping}: {found:?}"
+            );
+            let grown = map.find_or_grow(Lbn::new(0), &allocator).await;
+            assert!(
+                matches!(grown, Err(Error::Corrupt(_))),
+                "{mapping}: {grown:?}"
+            );
+        });
+        assert_eq!(test.allocator.made(), []);
+    }
+}
+
+#[test]
+fn a_page_that_belongs_elsewhere_makes_the_volume_read_only() {
+    let mut image = image_with_root_entry(Mapping::uncompressed(pbn(DATA_START)));
+    image.edit(DATA_START, |block| {
+        block_map_page::format(block, NONCE, pbn(DATA_START + 1));
+        block_map_page::set_initialized(block, true);
+    });
+    let mut world = World::new(1, image);
+    let test = MapUnderTest::new(&world, 10, 1);
+    let map = test.map.clone();
+    let found = world.run(async move { map.find(Lbn::new(0)).await });
+    assert!(matches!(found, Err(Error::Format(_))), "{found:?}");
+    assert!(world.store.read_only().is_set());
+}
+
+#[test]
+fn a_page_that_cannot_be_read_fails_its_readers_only() {
+    let mut world = World::new(1, Image::new(DATA_END));
+    world.device.disk.inject(Fault {
+        kind: Kind::Read,
+        blocks: ROOT_ORIGIN..ROOT_ORIGIN + 1,
+        skip: 0,
+        count: 1,
+        error: IoError::Timeout,
+    });
+    let test = MapUnderTest::new(&world, 10, 1);
+    let map = test.map.clone();
+    world.run(async move {
+        let found = map.find(Lbn::new(0)).await;
+        assert_eq!(found, Err(Error::Io(IoError::Timeout)));
+        // Another root; and the same one again, now that the medium is well.
+        assert_eq!(map.find(Lbn::new(812)).await, Ok(None));
+        assert_eq!(map.find(Lbn::new(0)).await, Ok(None));
+        let statistics = map.statistics();
+        assert_eq!((statistics.failed_reads, statistics.pages_loaded), (1, 2));
+        assert_eq!(statistics.incoming_pages, 0);
+    });
+    assert!(world.store.read_only().is_set());
+}
+
+/// In read-only mode changes stay in memory, where reads find them; a read that would need their room fails instead of waiting.
+#[test]
+fn read_only_mode_keeps_what_cannot_be_written() {
+    for_seeds(20, |seed| {
+        let mut world = World::new(seed, Image::new(DATA_END));
+        world.device.disk.inject(Fault {
+            kind: Kind::Write,
+            blocks: 0..DATA_END,
+            skip: 0,
+            count: u64::MAX,
+            error: IoError::Io,
+        });
+        let cache_pages = 5;
+        let test = MapUnderTest::new(&world, cache_pages, 2);
+        let (map, allocator) = (test.map.clone(), test.allocator.clone());
+        let store = world.store.clone();
+        world.run(async move {
+            // All five pages on the way are dirty now.
+            let at = map.find_or_grow(Lbn::new(0), &allocator).await.unwrap();
+            let mapping = Mapping::uncompressed(pbn(77));
+            map.put(at, mapping, sequence(1)).await.unwrap();
+            // Another root needs a frame: a page is written for it, which fails.
+            assert_eq!(map.find(Lbn::new(812)).await, Err(Error::ReadOnly));
+            assert!(store.read_only().is_set());
+            assert_eq!(map.find(Lbn::new(812)).await, Err(Error::ReadOnly));
+            assert_eq!(map.get(at).await, Ok(mapping));
+            assert_eq!(map.drain().await, Err(Error::ReadOnly));
+        });
+        let writes = world.device.disk.counts().writes;
+        assert!(
+            (1..=2).contains(&writes),
+            "one write for each writer at most, not {writes}"
+        );
+    });
+}
+
+/// A task that waits for a frame learns of a read-only mode that somebody else entered.
+#[test]
+fn waiting_for_room_ends_when_read_only_mode_begins() {
+    let mut world = World::new(3, Image::new(DATA_END));
+    // No writers: nobody makes room.
+    let test = MapUnderTest::new(&world, 5, 0);
+    let (map, allocator) = (test.map.clone(), test.allocator.clone());
+    let mut crowd = Crowd::new(&world.clock);
+    let (waiter, store, clock) = (test.map.clone(), world.store.clone(), world.clock.clone());
+    world.run(async { map.find_or_grow(Lbn::new(0), &allocator).await.unwrap() });
+    crowd.spawn(async move { waiter.find(Lbn::new(812)).await });
+    let found = world.run(async move {
+        clock.sleep(1000).await;
+        store.read_only().enter(Error::Io(IoError::Io), "a test");
+        map.abandon();
+        crowd.join().await
+    });
+    assert_eq!(found, [Err(Error::ReadOnly)]);
+}
