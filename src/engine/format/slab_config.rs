@@ -72,7 +72,7 @@ impl SlabConfig {
             }
         };
 
-        let flushing = (slab_journal_blocks * 3 + 3) / 4;
+        let flushing = (slab_journal_blocks * 3).div_ceil(4);
         let blocking = flushing + (slab_journal_blocks - flushing) * 5 / 7;
         let spare = 1 + PENDING_UPDATES / FULL_FORM_ENTRIES as u64;
         let scrubbing = if slab_journal_blocks > spare {
