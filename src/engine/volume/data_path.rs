@@ -22,7 +22,9 @@ impl<E: Env> Volume<E> {
     pub(super) async fn serve_requests(this: Arc<Self>, mut buffers: Buffers) {
         while let Some(request) = this.store.env().intake().next().await {
             let _active = this.activity.begin();
+            this.statistics.requests.begin();
             buffers = this.serve(request, buffers).await;
+            this.statistics.requests.end();
         }
     }
 
