@@ -16,6 +16,8 @@ use crate::rt::{AllocError, SpinLock, Vec};
 const WAYS: usize = 8;
 /// Most groups, a power of two.
 const GROUPS_MAX: usize = 64;
+/// Sets in a group at least: groups are equally large, and what is left over is not used.
+const GROUP_SETS_MIN: usize = 8;
 
 /// A name and where its data is. Unused if that is nowhere.
 #[derive(Clone, Copy, Default)]
@@ -79,7 +81,7 @@ impl VolatileIndex {
     pub fn new(entries: usize) -> Result<Self, AllocError> {
         let sets = entries.checked_div(WAYS).unwrap_or(0);
         let mut groups = 1_usize;
-        while groups < GROUPS_MAX && groups.saturating_mul(2) <= sets {
+        while groups < GROUPS_MAX && groups.saturating_mul(2 * GROUP_SETS_MIN) <= sets {
             groups = groups.saturating_mul(2);
         }
         let sets_per_group = sets.checked_div(groups).unwrap_or(0);
