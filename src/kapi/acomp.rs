@@ -37,9 +37,10 @@ impl Acomp {
     /// May load modules, which takes up to half a second if there is none. `ENOENT` if there is none.
     pub fn new(name: &CStr, which: Implementations) -> Result<Self> {
         let synchronous = which == Implementations::Synchronous;
+        let name = name.as_char_ptr();
         // SAFETY: `name` is a string.
-        let tfm =
-            noio(|| unsafe { bindings::rvdo_crypto_alloc_acomp(name.as_char_ptr(), synchronous) });
+        let allocate = || unsafe { bindings::rvdo_crypto_alloc_acomp(name, synchronous) };
+        let tfm = noio(allocate);
         // INVARIANT: not an error, so a transform, and it is ours.
         NonNull::new(from_err_ptr(tfm)?).map(Self).ok_or(ENOENT)
     }

@@ -222,9 +222,10 @@ impl AcompPool {
             .wait_until(|| self.state.lock().free.pop())
             .await;
         // SAFETY: it points into `slots`, which lives as long as the pool.
+        let slot = unsafe { slot.0.as_ref() };
         Lease {
             pool: self,
-            slot: unsafe { slot.0.as_ref() },
+            slot,
             kept: false,
         }
     }

@@ -145,10 +145,10 @@ impl TaskRef {
         let header = self.header();
         // Wake-ups from here on lead to another poll.
         header.state.swap(RUNNING, AcqRel);
+        let raw = RawWaker::new(self.data(), &VTABLE);
         // SAFETY: the table fits the data. The task holds its own reference while it runs, so none is counted for
         // this waker, and none is dropped with it.
-        let waker =
-            ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(self.data(), &VTABLE)) });
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw) });
         // SAFETY: the state is `RUNNING`, so the future belongs to this worker.
         if unsafe { (header.poll)(self.0, &mut Context::from_waker(&waker)) }.is_ready() {
             // SAFETY: as above, and for the last time.

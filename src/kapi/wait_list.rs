@@ -92,9 +92,9 @@ impl Chain {
         unsafe {
             (*node).next = ptr::null_mut();
             (*node).previous = self.last;
-            match self.last.is_null() {
-                true => self.first = node,
-                false => (*self.last).next = node,
+            match self.last.as_mut() {
+                Some(last) => last.next = node,
+                None => self.first = node,
             }
         }
         self.last = node;
@@ -108,9 +108,9 @@ impl Chain {
         unsafe {
             (*node).previous = ptr::null_mut();
             (*node).next = self.first;
-            match self.first.is_null() {
-                true => self.last = node,
-                false => (*self.first).previous = node,
+            match self.first.as_mut() {
+                Some(first) => first.previous = node,
+                None => self.last = node,
             }
         }
         self.first = node;
@@ -172,13 +172,11 @@ unsafe impl Send for Links {}
 
 impl Links {
     /// Of a list nobody waits on.
-    pub const fn new() -> Self {
-        Self {
-            queue: Chain::EMPTY,
-            waking: Chain::EMPTY,
-            epoch: 0,
-        }
-    }
+    pub const EMPTY: Self = Self {
+        queue: Chain::EMPTY,
+        waking: Chain::EMPTY,
+        epoch: 0,
+    };
 
     fn is_empty(&self) -> bool {
         self.queue.first.is_null() && self.waking.first.is_null()
@@ -241,19 +239,13 @@ impl Links {
     }
 }
 
-impl Default for Links {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// A list of waiting tasks, see the [module documentation](self).
 pub struct WaitList<L> {
     lock: L,
 }
 
 impl<L: LinksLock> WaitList<L> {
-    /// A list nobody waits on. `lock` must guard new [`Links`] of its own.
+    /// A list nobody waits on. `lock` must guard empty [`Links`] of its own.
     pub const fn new(lock: L) -> Self {
         Self { lock }
     }
@@ -320,11 +312,11 @@ impl<L: LinksLock, F> WaitUntil<'_, L, F> {
     /// Links the node.
     fn register(&mut self, waker: &Waker) {
         let (node, waker, first) = (self.node.get(), waker.clone(), self.first);
-        // SAFETY: `registered` is false, so the node is unlinked; it is pinned with the future, and `leave` runs
-        // before it goes.
-        self.list
-            .lock
-            .with(|links| unsafe { links.link(node, waker, first) });
+        self.list.lock.with(|links| {
+            // SAFETY: `registered` is false, so the node is unlinked; it is pinned with the future, and `leave` runs
+            // before it goes.
+            unsafe { links.link(node, waker, first) }
+        });
         self.registered = true;
     }
 

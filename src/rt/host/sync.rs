@@ -110,7 +110,7 @@ impl WaitList {
     /// A list nobody waits on.
     pub fn new() -> Result<Self, AllocError> {
         charge()?;
-        let lock = LinksMutex(Mutex::new(wait_list::Links::new()));
+        let lock = LinksMutex(Mutex::new(wait_list::Links::EMPTY));
         Ok(Self(wait_list::WaitList::new(lock)))
     }
 

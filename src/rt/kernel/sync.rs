@@ -73,7 +73,7 @@ pub struct WaitList(wait_list::WaitList<LinksIrqLock>);
 impl WaitList {
     /// A list nobody waits on.
     pub fn new() -> Result<Self, AllocError> {
-        let lock = new_spinlock_irq!(Links::new(), "rvdo::WaitList");
+        let lock = new_spinlock_irq!(Links::EMPTY, "rvdo::WaitList");
         let lock = noio(|| KBox::pin_init(lock, GFP_KERNEL)).map_err(|_| AllocError)?;
         Ok(Self(wait_list::WaitList::new(LinksIrqLock(lock))))
     }

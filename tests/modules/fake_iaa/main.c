@@ -90,6 +90,9 @@ struct request {
 	int err;
 };
 
+/* Of its own, so that no work item is left when the module goes. */
+static struct workqueue_struct *engine;
+
 /* Requests that are not answered. */
 static DEFINE_SPINLOCK(held_lock);
 static LIST_HEAD(held_requests);
@@ -131,7 +134,7 @@ static enum hrtimer_restart answer_timer(struct hrtimer *timer)
 
 	if (READ_ONCE(context) == 0) {
 		INIT_WORK(&r->work, answer_work);
-		queue_work(system_dfl_wq, &r->work);
+		queue_work(engine, &r->work);
 	} else {
 		answer(r);
 	}
@@ -283,7 +286,7 @@ static int submit(struct acomp_req *req, bool compress)
 	atomic_inc(compress ? &compressed : &decompressed);
 	atomic_inc(&in_flight);
 	INIT_WORK(&r->work, engine_work);
-	queue_work(system_dfl_wq, &r->work);
+	queue_work(engine, &r->work);
 	return answer_now;
 }
 
@@ -313,12 +316,19 @@ static int __init fake_iaa_init(void)
 
 	if (err)
 		return err;
+	engine = alloc_workqueue("fake_iaa", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	if (!engine) {
+		codec_exit();
+		return -ENOMEM;
+	}
 	strscpy(fake.base.cra_name, alg);
 	strscpy(fake.base.cra_driver_name, driver);
 	fake.base.cra_priority = priority;
 	err = crypto_register_acomp(&fake);
-	if (err)
+	if (err) {
+		destroy_workqueue(engine);
 		codec_exit();
+	}
 	return err;
 }
 
@@ -327,6 +337,9 @@ static void __exit fake_iaa_exit(void)
 	WRITE_ONCE(hold_every, 0);
 	release_held();
 	crypto_unregister_acomp(&fake);
+	/* The last timers return, then the last work items. */
+	synchronize_rcu();
+	destroy_workqueue(engine);
 	codec_exit();
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Messages: `ring <tasks> <rounds> <tokens>` passes tokens round a ring of tasks; `timers <tasks> <rounds>` lets timers wake
 //! tasks in soft interrupts, which wake each other; `crowd <tasks> <rounds>` has all tasks fight for two permits, with
-//! waiters that give up.
+//! waiters that give up; `naps <tasks> <rounds>` gives up sleeping; `late <tasks>` wakes tasks that have ended.
 
 use core::fmt::Write;
 use core::future::{poll_fn, Future};
@@ -199,5 +199,59 @@ pub(crate) fn crowd(executor: &Executor, args: &Args<'_>, out: &mut ResultText<'
     group.wait(executor, out)?;
     let permits = group.turn(0).map_or(0, |s| *s.permits.lock());
     write!(out, " permits {permits}")?;
+    Ok(())
+}
+
+/// See the [module documentation](self).
+pub(crate) fn naps(executor: &Executor, args: &Args<'_>, out: &mut ResultText<'_>) -> Result {
+    let tasks: usize = args.parse(1).filter(|&n| n > 0).ok_or(EINVAL)?;
+    let rounds: u64 = args.parse(2).ok_or(EINVAL)?;
+    let group = Group::new(tasks, |_| 0)?;
+    for _ in 0..tasks {
+        let group = group.clone();
+        let mut timer = Timer::new()?;
+        executor.spawn(async move {
+            for _ in 0..rounds {
+                // An hour, of which the next sleep must see nothing.
+                if !impatiently(timer.sleep(3_600_000)).await {
+                    group.happened();
+                }
+                timer.sleep(1).await;
+            }
+            // Left running, for the destructor to stop.
+            impatiently(timer.sleep(3_600_000)).await;
+            group.end();
+        })?;
+    }
+    group.wait(executor, out)
+}
+
+/// See the [module documentation](self).
+pub(crate) fn late(executor: &Executor, args: &Args<'_>, out: &mut ResultText<'_>) -> Result {
+    let tasks: usize = args.parse(1).filter(|&n| n > 0).ok_or(EINVAL)?;
+    let group = Group::new(tasks, |_| 0)?;
+    let wakers = Arc::new(SpinLock::new(Vec::with_capacity(tasks)?)?)?;
+    for _ in 0..tasks {
+        let (group, wakers) = (group.clone(), wakers.clone());
+        executor.spawn(async move {
+            let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+            if wakers.lock().push_within_capacity(waker).is_ok() {
+                group.happened();
+            }
+            group.end();
+        })?;
+    }
+    group.wait(executor, out)?;
+    let mut woken = 0_usize;
+    loop {
+        let Some(waker) = wakers.lock().pop() else {
+            break;
+        };
+        waker.wake_by_ref();
+        // The task's memory goes with it.
+        drop(waker);
+        woken = woken.wrapping_add(1);
+    }
+    write!(out, " woken {woken}")?;
     Ok(())
 }

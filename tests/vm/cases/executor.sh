@@ -18,6 +18,11 @@ same "one task" "$(ask ring 1 10000 1)" "events 10000 tasks 0"
 case_begin timers
 same "soft interrupts" "$(ask timers 300 50)" "events 15000 tasks 0"
 
+same "sleeps cut short" "$(ask naps 100 20)" "events 2000 tasks 0"
+
+case_begin late-wakers
+same "woken after the end" "$(ask late 500)" "events 500 tasks 0 woken 500"
+
 case_begin crowd
 same "impatient waiters" "$(ask crowd 300 200)" "events 60000 tasks 0 permits 2"
 
