@@ -46,7 +46,7 @@ impl LeafDirectory {
     /// The leaf with this number is at `pbn`.
     pub(super) fn insert(&self, leaf: u64, pbn: Pbn) {
         if let Some((slot, tag)) = self.locate(leaf) {
-            slot.store(tag << PBN_BITS | pbn.get(), Ordering::Relaxed);
+            slot.store((tag << PBN_BITS) | pbn.get(), Ordering::Relaxed);
         }
     }
 

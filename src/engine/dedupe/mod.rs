@@ -234,11 +234,11 @@ impl<E: Env, I: Index, S: PinSource> Dedupe<E, I, S> {
     }
 }
 
-fn duplicate<'a, E: Env, I: Index, S: PinSource>(
-    member: Member<'a, S::Pin>,
+fn duplicate<E: Env, I: Index, S: PinSource>(
+    member: Member<'_, S::Pin>,
     mapping: Mapping,
     pin: S::Pin,
-) -> Entry<'a, E, I, S> {
+) -> Entry<'_, E, I, S> {
     Entry::Duplicate(Claimed {
         mapping,
         _pin: pin,

@@ -251,6 +251,35 @@ fn a_page_keeps_the_oldest_block_of_its_changes() {
     });
 }
 
+/// Whatever order changes arrive in, no journal block older than the maximum age stays locked, and none is let go before its time.
+#[test]
+fn every_page_is_written_in_its_turn() {
+    for_seeds(20, |seed| {
+        let mut world = World::new(seed, Image::new(DATA_END));
+        let test = MapUnderTest::new(&world, 100, 2);
+        for tail in 20..60 {
+            // The blocks that entries are put late from.
+            for _ in 0..4 {
+                let at = root(world.rng.below(60), world.rng.below(812) as u16);
+                let late = sequence(tail - world.rng.below(6));
+                let map = test.map.clone();
+                world.run(async move { map.put(at, mapping(1), late).await.unwrap() });
+            }
+            let written = test.map.statistics().pages_saved;
+            let held = test.locks.held();
+            test.map.era_advanced(sequence(tail));
+            let clock = world.clock.clone();
+            world.run(async move { clock.sleep(2000).await });
+            let (due, young): (Vec<_>, Vec<_>) = held
+                .into_iter()
+                .partition(|(block, _)| *block + MAXIMUM_AGE <= tail);
+            assert_eq!(test.locks.held(), young, "tail {tail}");
+            let pages: u64 = due.iter().map(|(_, pages)| u64::from(*pages)).sum();
+            assert_eq!(test.map.statistics().pages_saved, written + pages);
+        }
+    });
+}
+
 /// A change of a page that is being written is not lost and keeps its own block; the page is not written twice at a time.
 #[test]
 fn a_page_can_change_while_it_is_written() {
