@@ -7,7 +7,8 @@
 #   make test             everything that proves the project; one line of totals
 #   make lab              only set the lab up: rootfs, kernel, guest
 #   make check            ring check, rustfmt, shellcheck, clippy
-#   make demo|bench|soak  run tests/vm/{demo,bench,soak} in the guest
+#   make demo             what it does, on a few hundred megabytes of files
+#   make bench|soak       run tests/vm/{bench,soak} in the guest
 #   make fmt              format the Rust sources
 #   make clean            remove what builds left here; the lab stays
 
@@ -43,7 +44,10 @@ lab:
 test:
 	scripts/test
 
-demo bench soak: modules test_modules
+demo: modules
+	scripts/demo
+
+bench soak: modules test_modules
 	scripts/vm-suite tests/vm/$@ --timeout 7200 --case-timeout 3600
 
 check: lab
