@@ -12,7 +12,8 @@
 //! });
 //! ```
 //! When a run fails its seed, the last operations and the broken promise are printed.
-//! `RVDO_SIM_SEEDS=n` runs `n` seeds instead, `RVDO_SIM_SEED=n` only that one.
+//! `RVDO_SIM_SEEDS=n` runs `n` seeds instead, `RVDO_SIM_SEED=n` only that one; `RVDO_SIM_LOG=n`
+//! prints the last `n` operations.
 
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -103,7 +104,7 @@ impl Sim {
                 logical_blocks: 0,
                 cache_pages: 128,
                 maximum_age_blocks: 8,
-                requests: 32,
+                requests: 256,
                 index_entries: 1024,
                 compression: true,
                 deduplication: true,
@@ -143,7 +144,10 @@ impl Sim {
 
     /// The last operations as text.
     pub fn log_tail(&self) -> String {
-        self.log.tail(LOG_TAIL)
+        let wanted = std::env::var("RVDO_SIM_LOG")
+            .ok()
+            .and_then(|text| text.parse().ok());
+        self.log.tail(wanted.unwrap_or(LOG_TAIL))
     }
 
     /// Puts a new volume onto a new disk.
@@ -188,7 +192,7 @@ impl Sim {
         let parameters = self.parameters;
         let started = self.executor.run(async move {
             let volume = Volume::open(env, parameters).await?;
-            volume.resume().await?;
+            Volume::resume(&volume).await?;
             Ok::<_, crate::engine::error::Error>(volume)
         });
         match started {
@@ -218,7 +222,9 @@ impl Sim {
     pub fn resume(&mut self) -> Result<(), String> {
         self.note("resume");
         let volume = self.volume().clone();
-        let resumed = self.executor.run(async move { volume.resume().await });
+        let resumed = self
+            .executor
+            .run(async move { Volume::resume(&volume).await });
         match resumed {
             Ok(Ok(())) => self.check(),
             Ok(Err(error)) => Err(format!("resume: {error}")),
@@ -364,7 +370,8 @@ impl Sim {
         for _ in 0..count {
             let image = self.disk.crash(&mut self.rng);
             self.totals.crashes += 1;
-            self.totals.replayed += check_crashed(&image, &self.world(), self.strictness)?;
+            let replayed = check_crashed(&image, &self.world(), self.strictness)?;
+            self.totals.replayed += replayed;
         }
         Ok(())
     }

@@ -62,6 +62,8 @@ pub struct ReadToken {
     lbn: u64,
     /// The oldest version the reader may see.
     floor: u64,
+    /// The newest version, if no write was under way when the read was sent.
+    quiet: Option<u64>,
 }
 
 /// How a write ended.
@@ -214,7 +216,9 @@ impl Model {
             .iter()
             .find(|version| version.group == current)
             .map_or(0, |version| version.id);
-        ReadToken { lbn, floor }
+        let newest = cell.versions.iter().map(|version| version.id).max();
+        let quiet = newest.filter(|_| cell.writers == 0);
+        ReadToken { lbn, floor, quiet }
     }
 
     /// A read has failed.
@@ -263,7 +267,9 @@ impl Model {
                     .versions
                     .iter()
                     .position(|v| allowed(&v) && matching(&v));
-                cell.observe(index.expect("there is one"), stamp);
+                let newest = cell.versions.iter().map(|version| version.id).max();
+                let quiet = cell.writers == 0 && token.quiet == newest;
+                cell.observe(index.expect("there is one"), quiet, stamp);
             }
             Ok(())
         };
@@ -398,8 +404,9 @@ impl Cell {
         }
     }
 
-    /// A reader found exactly the version at `index`, at `stamp`.
-    fn observe(&mut self, index: usize, stamp: u64) {
+    /// A reader found exactly the version at `index`, at `stamp`. With `quiet`, no write was under
+    /// way at any time while it read.
+    fn observe(&mut self, index: usize, quiet: bool, stamp: u64) {
         self.versions[index].seen = true;
         let group = self.versions[index].group;
         let last = self.versions.last().map_or(0, |version| version.group);
@@ -408,8 +415,8 @@ impl Cell {
             .iter()
             .filter(|version| version.group == group)
             .count();
-        if self.writers == 0 && group == last && members > 1 {
-            // Nothing is under way: this is the last one of its group.
+        if quiet && group == last && members > 1 {
+            // This is the last one of its group.
             let mut version = self.versions.remove(index);
             version.acknowledged.get_or_insert(stamp);
             version.group = stamp;
@@ -543,6 +550,18 @@ mod tests {
             (vec![1], true)
         );
         assert_eq!(after_crash(&model, 1), [1, 2]);
+    }
+
+    #[test]
+    fn a_read_that_overlaps_a_race_settles_nothing() {
+        let mut model = Model::new();
+        let a = model.begin_write(1, data(1), true);
+        let b = model.begin_write(1, data(2), true);
+        let read = model.begin_read(1);
+        model.end_write(a, WriteEnd::Done);
+        model.end_write(b, WriteEnd::Done);
+        model.end_read(read, 0..BLOCK_SIZE, &data(1)[..]).unwrap();
+        assert_eq!(current(&mut model, 1), [1, 2]);
     }
 
     #[test]

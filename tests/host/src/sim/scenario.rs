@@ -19,7 +19,15 @@ pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
     let shape = any_shape(&mut rng);
     sim.format(shape);
     sim.parameters.cache_pages = *rng.pick(&[24, 40, 64, 128, 512]);
-    sim.parameters.requests = *rng.pick(&[4, 16, 32, 64, 128]);
+    // A write that waits in a bin of the packer keeps its task. There must be more tasks than the
+    // bins can hold, unless nothing is packed.
+    let packs = rng.percent(80);
+    sim.parameters.requests = *rng.pick(if packs {
+        &[256, 256, 1_024]
+    } else {
+        &[4, 16, 64]
+    });
+    sim.parameters.compression = packs;
     sim.parameters.maximum_age_blocks = any_age(&mut rng, shape.journal_blocks);
     sim.parameters.index_entries = *rng.pick(&[64, 256, 4096]);
     sim.world().accepted_errors.push(RequestError::NoSpace);
@@ -33,7 +41,7 @@ pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
             sim.start()?;
             started = true;
         }
-        sim.volume().set_compression(rng.percent(80));
+        sim.volume().set_compression(packs && rng.percent(85));
         sim.volume().set_deduplication(rng.percent(85));
         let workload = any_workload(&mut rng, &shape, operations / phases);
         if phase + 1 == phases && rng.percent(30) {

@@ -158,6 +158,10 @@ fn used_blocks(workload: &Workload, logical_blocks: u64, rng: &mut Rng) -> Vec<u
         let start = page * 812 + rng.below(812 - workload.blocks_per_page.min(811));
         lbns.extend((start..start + workload.blocks_per_page).filter(|lbn| *lbn < logical_blocks));
     }
+    // The last page may end before the blocks that were picked in it.
+    if lbns.is_empty() {
+        lbns.insert(0);
+    }
     lbns.into_iter().collect()
 }
 

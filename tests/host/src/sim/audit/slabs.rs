@@ -201,8 +201,8 @@ impl<'a, 'b> Slab<'a, 'b> {
                 | u64::from(block[at + 1]) << 8
                 | u64::from(block[at + 2] & 0x7f) << 16;
             let increment = block[at + 2] & 0x80 != 0;
-            let bitmap = block[36 + 3897 + number as usize / 8];
-            let block_map = full && bitmap >> (number % 8) & 1 == 1;
+            let flag = |number: usize| block[36 + 3897 + number / 8] >> (number % 8) & 1 == 1;
+            let block_map = full && flag(number as usize);
             if sbn >= self.volume.data_blocks || (block_map && !increment) {
                 findings.add(format!("{}: entry {number} changes block {sbn}", what()));
                 continue;
