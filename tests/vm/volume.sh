@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What cases about volumes share. Sourced after lib.sh: `. /job/volume.sh`.
 #
 # Both drivers can be loaded at a time, as `rvdo` and `vdo`; a volume belongs to one.

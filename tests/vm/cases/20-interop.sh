@@ -28,26 +28,26 @@ for compression in off on; do
 		need blkdiscard --force "$disk"
 		need format "$disk" $mib
 		rm -f $model
-		truncate -s 24M $model
-		for part in 1 2 3 4; do blocks 1024 "$compression $duplicates $part" $duplicates compressible >/tmp/case/part$part; done
+		truncate -s 12M $model
+		for part in 1 2 3 4; do blocks 512 "$compression $duplicates $part" $duplicates compressible >/tmp/case/part$part; done
 		turn vdo compression $compression
 		check put /tmp/case/part1 /dev/mapper/v 0 $model
-		check put /tmp/case/part2 /dev/mapper/v 4 $model
-		check put /tmp/case/part1 /dev/mapper/v 12 $model
+		check put /tmp/case/part2 /dev/mapper/v 2 $model
+		check put /tmp/case/part1 /dev/mapper/v 6 $model
 		saved
 
 		turn rvdo compression $compression
 		before=$(stat_of v dataBlocksUsed)
-		check put /tmp/case/part3 /dev/mapper/v 2 $model
-		check put /tmp/case/part2 /dev/mapper/v 16 $model
-		check drop /dev/mapper/v 13 1 $model
+		check put /tmp/case/part3 /dev/mapper/v 1 $model
+		check put /tmp/case/part2 /dev/mapper/v 8 $model
+		check drop /dev/mapper/v 7 1 $model
 		check holds /dev/mapper/v $model
 		echo "data blocks used: $before, then $(stat_of v dataBlocksUsed)"
 		saved
 
 		turn vdo compression $compression
-		check put /tmp/case/part4 /dev/mapper/v 5 $model
-		check put /tmp/case/part3 /dev/mapper/v 20 $model
+		check put /tmp/case/part4 /dev/mapper/v 3 $model
+		check put /tmp/case/part3 /dev/mapper/v 10 $model
 		check drop /dev/mapper/v 0 1 $model
 		check holds /dev/mapper/v $model
 		saved
@@ -63,10 +63,10 @@ case_begin ours-first
 need blkdiscard --force "$disk"
 need format "$disk" $mib
 rm -f $model
-truncate -s 24M $model
+truncate -s 12M $model
 turn rvdo compression on
 check put /tmp/case/part1 /dev/mapper/v 0 $model
-check put /tmp/case/part1 /dev/mapper/v 8 $model
+check put /tmp/case/part1 /dev/mapper/v 4 $model
 used=$(stat_of v dataBlocksUsed)
 overhead=$(stat_of v overheadBlocksUsed)
 saved

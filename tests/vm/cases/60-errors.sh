@@ -9,7 +9,6 @@ short=$(loop_disk 3G)
 size=$((1024 * 2048))
 physical=$(($(sectors "$disk") / 8))
 need format "$disk" 1024
-REFERENCES=0
 
 case_begin table-line
 refused "Logical size must be a multiple of 4096" "0 $((size + 1)) rvdo V4 $disk $physical 4096 32768 16380"
