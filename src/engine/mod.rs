@@ -23,6 +23,7 @@ pub mod packer;
 pub mod pin;
 pub mod read_only;
 pub mod reader;
+pub mod recovery;
 pub mod statistics;
 pub mod store;
 pub mod table;

@@ -39,6 +39,8 @@ pub(super) enum Access {
 enum Source {
     /// It is on disk.
     Disk,
+    /// It is on disk if what is there is a page, and has never been written if not.
+    DiskOrNew,
     /// It has just been allocated: what is on disk has no meaning.
     New,
 }
@@ -123,6 +125,27 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             .await
     }
 
+    /// Changes a page that the journal says was allocated if `is_new`.
+    pub(super) async fn replay_page(
+        &self,
+        pbn: Pbn,
+        is_new: bool,
+        f: impl FnOnce(&mut Block) + Send,
+    ) -> Result<(), Error> {
+        let source = match is_new {
+            true => Source::DiskOrNew,
+            false => Source::Disk,
+        };
+        self.with_page_from(pbn, source, Access::Replayed, f).await
+    }
+
+    /// Throws out all clean pages.
+    pub(super) fn forget(&self) {
+        for shard in &self.shards {
+            shard.state.lock().forget();
+        }
+    }
+
     async fn with_page_from<R: Send>(
         &self,
         pbn: Pbn,
@@ -153,7 +176,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             Step::Done(value) => Ok(value),
             Step::Fail(error) => Err(error),
             Step::Read(index, page) => {
-                let (page, result) = self.read(pbn, page).await;
+                let (page, result) = self.read(pbn, source, page).await;
                 let outcome = {
                     let mut state = shard.state.lock();
                     match result {
@@ -221,7 +244,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             self.writers.wake_one();
         }
         match source {
-            Source::Disk => {
+            Source::Disk | Source::DiskOrNew => {
                 count(&mut state.statistics.fetch_required);
                 Some(Step::Read(index, page))
             }
@@ -264,12 +287,15 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
     }
 
     /// Reads a page and sees to it that it is one.
-    async fn read(&self, pbn: Pbn, page: Page) -> (Page, Result<(), Error>) {
+    async fn read(&self, pbn: Pbn, source: Source, page: Page) -> (Page, Result<(), Error>) {
         let (mut page, result) = self.store.read(pbn, page, IoClass::BlockMap).await;
         let result = result.map_err(Error::from).and_then(|()| {
-            match block_map_page::classify(&page, self.nonce, pbn)? {
-                PageContents::Valid => {}
-                PageContents::Fresh => block_map_page::format(&mut page, self.nonce, pbn),
+            match (block_map_page::classify(&page, self.nonce, pbn), source) {
+                (Ok(PageContents::Valid), _) => {}
+                (Ok(PageContents::Fresh), _) | (Err(_), Source::DiskOrNew) => {
+                    block_map_page::format(&mut page, self.nonce, pbn)
+                }
+                (Err(error), _) => return Err(error.into()),
             }
             Ok(())
         });

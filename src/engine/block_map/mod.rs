@@ -211,6 +211,22 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
             .await
     }
 
+    /// Makes several changes of a page as [`BlockMap::replay`] does. With `is_new`, the journal says that the page was allocated: what
+    /// lies in its block is the page if it says so in every respect, and otherwise what the block held before.
+    pub async fn replay_page(
+        &self,
+        page: Pbn,
+        is_new: bool,
+        change: impl FnOnce(&mut Block) + Send,
+    ) -> Result<(), Error> {
+        self.cache.replay_page(page, is_new, change).await
+    }
+
+    /// Forgets all pages, none of which may be dirty: somebody has changed them on disk.
+    pub fn forget(&self) {
+        self.cache.forget();
+    }
+
     /// Runs `f` on a page, for those who walk through the whole map.
     pub async fn inspect<R: Send>(
         &self,

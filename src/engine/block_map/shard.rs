@@ -199,6 +199,14 @@ impl ShardState {
         None
     }
 
+    /// Throws out every clean page.
+    pub(super) fn forget(&mut self) {
+        while let Some(index) = self.evict() {
+            // There is room for every frame.
+            let _ = self.free.push_within_capacity(index);
+        }
+    }
+
     /// The page that a frame was reserved for has been read.
     pub(super) fn settle(&mut self, index: u32, page: Page) {
         let Some(frame) = self.frame_mut(index) else {

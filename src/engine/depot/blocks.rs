@@ -135,6 +135,13 @@ impl Blocks {
         })
     }
 
+    /// Offers the blocks of a slab that has just been scrubbed.
+    pub(super) fn offer(&self, slab: SlabNumber) -> Result<(), Error> {
+        let free = self.list(slab)?;
+        self.allocated.fetch_sub(u64::from(free), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// A block of `slab` has become free. `risen`: the slab may deserve another place on the allocator's lists.
     pub(super) fn freed(&self, slab: SlabNumber, risen: bool) {
         self.allocated.fetch_sub(1, Ordering::Relaxed);
@@ -148,6 +155,10 @@ impl Blocks {
     fn list(&self, number: SlabNumber) -> Result<u32, Error> {
         let mut allocator = self.allocator.lock();
         let mut slab = self.slab(number)?.lock();
+        if !slab.is_ready() {
+            // Nothing of it can be had.
+            return Ok(0);
+        }
         if !allocator.is_open(number) {
             slab.listed = slab.level(&self.geometry);
             allocator.list(number, slab.listed);

@@ -3,7 +3,8 @@
 //! The depot as the rest of the engine sees it.
 
 use super::blocks::{Allocation, Blocks, Pin};
-use super::geometry::{DepotParameters, Place};
+use super::geometry::{DepotParameters, Place, SlabGeometry};
+use super::scrubber::Scrubbing;
 use super::slab::{Fate, Refusal, Slab, Update};
 use super::slab_journal::NoRoom;
 use super::summary::Summary;
@@ -31,6 +32,7 @@ pub(super) struct Inner<E: Env, J: SlabJournalLocks> {
     pub(super) work: Work,
     /// Woken whenever a writer got something done.
     pub(super) progress: WaitList,
+    pub(super) scrubbing: Scrubbing,
     /// The oldest recovery journal block that each slab's journal needs, or [`NONE`]. Written under the slab's lock, and
     /// kept apart from the slabs so that all of them can be looked through at once.
     recovery_locks: Vec<AtomicU64>,
@@ -66,6 +68,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
             summary: Summary::new(&parameters.summary, parameters.state.zone_count)?,
             work: Work::new(slab_count)?,
             progress: WaitList::new()?,
+            scrubbing: Scrubbing::new(slab_count)?,
             recovery_locks: Vec::from_fn(
                 usize::try_from(slab_count).map_err(|_| Error::NoMemory)?,
                 |_| Ok::<_, Error>(AtomicU64::new(NONE)),
@@ -83,6 +86,25 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         self.inner.store.read_only().check()?;
         let statistics = &self.inner.store.statistics().allocator;
         Blocks::allocate(&self.inner.blocks, statistics)
+    }
+
+    /// Takes a free block; waits while there is none but slabs are still to be scrubbed, which may have some.
+    pub async fn allocate_patiently(&self) -> Result<Allocation, Error> {
+        match self.allocate() {
+            Err(Error::NoSpace) if self.unscrubbed_slabs() > 0 => {}
+            result => return result,
+        }
+        self.inner
+            .progress
+            .wait_until(|| {
+                // In this order: a slab that is scrubbed in between has been offered before it is no longer counted.
+                let unscrubbed = self.unscrubbed_slabs();
+                match self.allocate() {
+                    Err(Error::NoSpace) if unscrubbed > 0 => None,
+                    result => Some(result),
+                }
+            })
+            .await
     }
 
     /// Holds a block that is to get more references, as advice has it.
@@ -139,6 +161,40 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         inner
             .progress
             .wait_until(|| match inner.try_apply(place, update) {
+                Attempt::Done(result) => Some(result),
+                Attempt::Wait(_) => None,
+            })
+            .await
+    }
+
+    /// Enters one reference from the recovery journal of a crashed volume in the journal of its slab, if that does not have it.
+    ///
+    /// Between [`Self::load`] for a recovery and [`Self::finish_replay`]; otherwise like [`Self::apply`].
+    pub async fn replay(
+        &self,
+        point: JournalPoint,
+        pbn: Pbn,
+        update: ReferenceUpdate,
+    ) -> Result<(), Error> {
+        let inner = &*self.inner;
+        let Some(place) = inner.blocks.geometry.locate(pbn) else {
+            return inner.fail(
+                Error::Corrupt("reference to a block outside of all slabs"),
+                "replaying a reference",
+            );
+        };
+        let update = Update {
+            point,
+            sbn: place.sbn,
+            pbn,
+            update,
+        };
+        if let Attempt::Done(result) = inner.try_update(place, update, Slab::replay) {
+            return result;
+        }
+        inner
+            .progress
+            .wait_until(|| match inner.try_update(place, update, Slab::replay) {
                 Attempt::Done(result) => Some(result),
                 Attempt::Wait(_) => None,
             })
@@ -206,8 +262,9 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         self.inner.progress.wake_all();
     }
 
-    /// Ends the writers, after what they have to do now.
+    /// Ends the writers and scrubbers, after what they have to do now.
     pub fn stop(&self) {
+        self.inner.scrubbing.stop();
         self.inner.work.stop();
     }
 
@@ -253,6 +310,17 @@ enum Attempt {
 impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     /// Makes an update, unless it has to wait; then the slab is in the queue of the writers.
     fn try_apply(&self, place: Place, update: Update) -> Attempt {
+        self.try_update(place, update, |slab, geometry, locks, update| {
+            slab.update(geometry, &self.blocks.pins, locks, update)
+        })
+    }
+
+    fn try_update(
+        &self,
+        place: Place,
+        update: Update,
+        make: impl FnOnce(&mut Slab, &SlabGeometry, &J, Update) -> Result<Fate, Refusal>,
+    ) -> Attempt {
         if let Err(error) = self.store.read_only().check() {
             return Attempt::Done(Err(error));
         }
@@ -263,9 +331,13 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         let geometry = &self.blocks.geometry;
         let (result, risen) = {
             let mut slab = slab.lock();
-            let result = slab.update(geometry, &self.blocks.pins, &*self.locks, update);
+            let result = make(&mut slab, geometry, &self.locks, update);
             self.note_recovery_lock(place.slab, &slab);
             self.queue(place.slab, &mut slab);
+            if !slab.is_ready() && matches!(result, Err(Refusal::Wait(NoRoom::Full))) {
+                // Only a scrub makes room in the journal of this slab.
+                self.scrubbing.prefer(place.slab);
+            }
             (result, slab.has_risen(geometry))
         };
         match result {

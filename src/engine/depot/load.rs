@@ -12,7 +12,7 @@ use crate::rt::atomic::{AtomicU32, Ordering};
 use crate::rt::{Arc, SpinLock, WaitList};
 
 /// Slabs that are loaded at a time.
-const LOADERS: u32 = 32;
+pub(super) const LOADERS: u32 = 32;
 
 /// What is known of the volume that the depot is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,12 @@ pub enum LoadState {
     New,
     /// Saved. The recovery journal has nothing that the depot does not know.
     Clean,
+    /// Saved before all slabs were scrubbed: like clean, but the rest is scrubbed while the volume is used.
+    Recovering,
+    /// Not saved. What the recovery journal has is to be passed to [`Depot::replay`].
+    Crashed,
+    /// All of it is to be made anew, see [`Depot::count_reference`].
+    Rebuilding,
 }
 
 /// The slabs that are still to be loaded, shared by the loaders.
@@ -59,7 +65,24 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
                 inner.summary.load(&inner.store).await?;
                 self.load_slabs().await?;
             }
+            LoadState::Recovering => {
+                inner.summary.load(&inner.store).await?;
+                self.find_slabs().await?;
+                inner.begin_scrubbing()?;
+            }
+            // Blocks are offered when the replay is finished.
+            LoadState::Crashed => {
+                inner.summary.load(&inner.store).await?;
+                return self.find_slabs().await;
+            }
+            LoadState::Rebuilding => return self.begin_rebuild().await,
         }
+        self.open()
+    }
+
+    /// Offers the blocks of all slabs that are ready.
+    pub(super) fn open(&self) -> Result<(), Error> {
+        let inner = &*self.inner;
         let statistics = &inner.store.statistics().allocator;
         statistics.slab_count.set(self.slab_count().into());
         inner.blocks.open()

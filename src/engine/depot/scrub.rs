@@ -25,14 +25,14 @@ pub(super) struct Scratch {
 
 /// What the newest block of a slab journal says about the journal.
 #[derive(Clone, Copy, Debug)]
-struct JournalExtent {
+pub(super) struct JournalExtent {
     /// The oldest block that is needed if the slab is dirty.
-    head: SequenceNumber,
+    pub(super) head: SequenceNumber,
     /// The next block.
-    tail: SequenceNumber,
+    pub(super) tail: SequenceNumber,
     /// The position after the last entry.
     end: JournalPoint,
-    recovery_point: JournalPoint,
+    pub(super) recovery_point: JournalPoint,
 }
 
 impl JournalExtent {
@@ -46,6 +46,13 @@ impl JournalExtent {
         },
         recovery_point: JournalPoint::ZERO,
     };
+
+    /// The number of blocks from the head to the tail.
+    pub(super) fn length(&self) -> Result<u64, Error> {
+        self.tail
+            .checked_offset_from(self.head)
+            .ok_or(Error::Corrupt("slab journal ends before it begins"))
+    }
 }
 
 impl Scratch {
@@ -72,16 +79,13 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             return Ok(());
         };
 
-        scratch.commit_points.fill(CommitPoints::default());
-        if entry.load_reference_counts {
-            self.load_counters(number, scratch).await?;
-        } else if !entry.is_dirty || extent.head != SequenceNumber::FIRST {
-            // Without counters on disk everything has to come out of the journal, from its first block on.
-            return Err(Error::Corrupt(
-                "slab summary denies the reference counts of a used slab",
-            ));
-        }
-
+        let head = if entry.is_dirty {
+            extent.head
+        } else {
+            extent.tail
+        };
+        self.load_commit_points(number, head, entry.load_reference_counts, scratch)
+            .await?;
         if entry.is_dirty {
             self.scrub(number, extent, scratch).await
         } else {
@@ -95,8 +99,29 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         }
     }
 
+    /// Loads the counters and commit points of a slab, if there are any on disk. Otherwise both stay zero.
+    pub(super) async fn load_commit_points(
+        &self,
+        number: SlabNumber,
+        head: SequenceNumber,
+        load: bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), Error> {
+        scratch.commit_points.fill(CommitPoints::default());
+        if load {
+            return self.load_counters(number, scratch).await;
+        }
+        if head != SequenceNumber::FIRST {
+            // Without counters on disk everything has to come out of the journal, from its first block on.
+            return Err(Error::Corrupt(
+                "slab summary denies the reference counts of a used slab",
+            ));
+        }
+        Ok(())
+    }
+
     /// Finds where a slab's journal ends, from the block that the summary points at. `None` if the slab was never used.
-    async fn find_journal(
+    pub(super) async fn find_journal(
         &self,
         number: SlabNumber,
         entry: SummaryEntry,
@@ -180,18 +205,44 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         extent: JournalExtent,
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
+        let latest = self
+            .count_journal(number, extent.head, extent.tail, scratch)
+            .await?;
+        self.restart_journal(number, extent, latest)?;
+
+        // W7: the update flushes first, so the counters are durable before the summary says that the journal is not needed; and
+        // the super block is written behind a flush before the journal is used again.
+        let clean = self
+            .blocks
+            .slab(number)?
+            .lock()
+            .clean_summary(&self.blocks.geometry);
+        match clean {
+            Some(clean) => self.summary.update(&self.store, number, clean).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Counts the entries in the journal blocks from `head` to below `tail` on top of the counters and commit points that were
+    /// loaded, and writes the reference blocks that this changes. Returns the newest position that the counters reflect.
+    pub(super) async fn count_journal(
+        &self,
+        number: SlabNumber,
+        head: SequenceNumber,
+        tail: SequenceNumber,
+        scratch: &mut Scratch,
+    ) -> Result<JournalPoint, Error> {
         let geometry = &self.blocks.geometry;
-        let length = extent
-            .tail
-            .checked_offset_from(extent.head)
+        let length = tail
+            .checked_offset_from(head)
             .ok_or(Error::Corrupt("slab journal ends before it begins"))?;
         if length > geometry.journal_blocks {
             return Err(Error::Corrupt("slab journal has overwritten its own head"));
         }
 
         let mut page = scratch.page.take().ok_or(Error::NoMemory)?;
-        let mut replay = Replay::new(geometry, &scratch.commit_points, extent.head);
-        while replay.next() < extent.tail {
+        let mut replay = Replay::new(geometry, &scratch.commit_points, head);
+        while replay.next() < tail {
             let pbn = geometry.journal_block(number, geometry.position(replay.next()))?;
             let (read, result) = self.store.read(pbn, page, IoClass::Metadata).await;
             page = read;
@@ -206,12 +257,14 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             // Commit points never go back.
             slab.latest = slab.latest.max(newest(&scratch.commit_points));
             if !slab.summary.load_reference_counts {
-                slab.references.mark_all_dirty(extent.tail);
+                slab.references.mark_all_dirty(tail);
             }
             let dirty = slab.references.dirty();
             slab.references.begin_batch(dirty);
             slab.latest
         };
+        // W5: what the counters are about to reflect, and the summary that leads to it, are stable before.
+        self.store.flush().await?;
         loop {
             let taken = self
                 .blocks
@@ -227,19 +280,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         }
         scratch.page = Some(page);
         self.blocks.slab(number)?.lock().references.end_batch();
-        self.restart_journal(number, extent, latest)?;
-
-        // W7: the update flushes first, so the counters are durable before the summary says that the journal is not needed; and
-        // the super block is written behind a flush before the journal is used again.
-        let clean = self
-            .blocks
-            .slab(number)?
-            .lock()
-            .clean_summary(&self.blocks.geometry);
-        match clean {
-            Some(clean) => self.summary.update(&self.store, number, clean).await,
-            None => Ok(()),
-        }
+        Ok(latest)
     }
 
     /// Goes on with an empty journal where the one on disk ends.

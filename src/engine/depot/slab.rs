@@ -39,8 +39,20 @@ pub(super) enum Fate {
     Freed,
 }
 
+/// What a slab can be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// Counters and journal agree.
+    Ready,
+    /// The counters are not in memory. References that come and go are entered in the journal only; nothing is allocated.
+    Unscrubbed,
+    /// The counters are being brought up to date from the journal, which takes no entries meanwhile.
+    Scrubbing,
+}
+
 /// The state of a slab.
 pub(super) struct Slab {
+    pub(super) status: Status,
     pub(super) counters: Counters,
     pub(super) references: ReferenceBlocks,
     pub(super) journal: SlabJournal,
@@ -66,6 +78,7 @@ impl Slab {
         let mut journal = SlabJournal::new()?;
         journal.restart(geometry, SequenceNumber::FIRST, JournalPoint::ZERO);
         Ok(Self {
+            status: Status::Ready,
             counters: Counters::new(geometry.data_blocks)?,
             references: ReferenceBlocks::new(geometry.reference_blocks)?,
             journal,
@@ -84,9 +97,14 @@ impl Slab {
         level(self.counters.free(), self.used, geometry.data_blocks)
     }
 
+    /// Whether the counters are in memory.
+    pub(super) fn is_ready(&self) -> bool {
+        self.status == Status::Ready
+    }
+
     /// Whether the allocator should list the slab higher.
     pub(super) fn has_risen(&self, geometry: &SlabGeometry) -> bool {
-        self.listed != UNLISTED && self.level(geometry) > self.listed
+        self.is_ready() && self.listed != UNLISTED && self.level(geometry) > self.listed
     }
 
     /// Makes the first free block at or after `cursor` provisional.
@@ -98,6 +116,10 @@ impl Slab {
 
     /// Holds a block that is to get more references. `false` if it cannot.
     pub(super) fn pin(&mut self, pins: &Pins, sbn: SlabBlockNumber, pbn: Pbn) -> bool {
+        if !self.is_ready() {
+            // How many references there are will be known later.
+            return false;
+        }
         match self.counters.get(sbn) {
             None => false,
             Some(FREE) => {
@@ -138,6 +160,11 @@ impl Slab {
             pbn,
             update,
         } = update;
+        match self.status {
+            Status::Ready => {}
+            Status::Unscrubbed => return self.record(geometry, locks, point, sbn, update),
+            Status::Scrubbing => return Err(Refusal::Wait(NoRoom::TailBusy)),
+        }
         self.journal
             .check_room(geometry, update)
             .map_err(Refusal::Wait)?;
@@ -182,6 +209,62 @@ impl Slab {
         })
     }
 
+    /// Makes one update of a slab that is not scrubbed: a journal entry.
+    fn record<J: SlabJournalLocks>(
+        &mut self,
+        geometry: &SlabGeometry,
+        locks: &J,
+        point: JournalPoint,
+        sbn: SlabBlockNumber,
+        update: ReferenceUpdate,
+    ) -> Result<Fate, Refusal> {
+        self.journal
+            .check_room(geometry, update)
+            .map_err(Refusal::Wait)?;
+        if point <= self.journal.recovery_point() {
+            return Err(Refusal::Contradiction("slab journal entry out of order"));
+        }
+        self.enter(locks, point, sbn, update)
+    }
+
+    /// Makes one update from the recovery journal of a volume that is being recovered, unless the slab's journal has it.
+    pub(super) fn replay<J: SlabJournalLocks>(
+        &mut self,
+        geometry: &SlabGeometry,
+        locks: &J,
+        update: Update,
+    ) -> Result<Fate, Refusal> {
+        let Update {
+            point, sbn, update, ..
+        } = update;
+        // A slab whose journal was never used has the point before all others, so it misses nothing.
+        if point <= self.journal.recovery_point() {
+            return Ok(Fate::Kept);
+        }
+        self.journal
+            .check_room_in_replay(geometry, update)
+            .map_err(Refusal::Wait)?;
+        self.enter(locks, point, sbn, update)
+    }
+
+    fn enter<J: SlabJournalLocks>(
+        &mut self,
+        locks: &J,
+        point: JournalPoint,
+        sbn: SlabBlockNumber,
+        update: ReferenceUpdate,
+    ) -> Result<Fate, Refusal> {
+        let appended = self
+            .journal
+            .append(sbn, update, point)
+            .map_err(Refusal::Wait)?;
+        if appended.opened {
+            locks.lock_for_slab(point.sequence);
+        }
+        self.used = true;
+        Ok(Fate::Kept)
+    }
+
     /// Moves the journal block to be written into `page`.
     pub(super) fn issue(
         &mut self,
@@ -212,11 +295,16 @@ impl Slab {
     pub(super) fn dirty_summary(&mut self, geometry: &SlabGeometry) -> SummaryEntry {
         // A head above the first block says that all reference blocks have been written.
         let counted = self.journal.head() > SequenceNumber::FIRST;
+        let old = self.summary;
         self.summary = SummaryEntry {
             is_dirty: true,
-            load_reference_counts: counted || self.summary.load_reference_counts,
+            load_reference_counts: counted || old.load_reference_counts,
             ..self.current_summary(geometry)
         };
+        if !self.is_ready() {
+            // What is free is not known.
+            self.summary.fullness_hint = old.fullness_hint;
+        }
         self.summary
     }
 
@@ -235,6 +323,17 @@ impl Slab {
         let changed = clean != self.summary;
         self.summary = clean;
         changed.then_some(clean)
+    }
+
+    /// What the summary says of a slab after a rebuild: counters, and a journal that was never used.
+    pub(super) fn rebuilt_summary(&mut self, geometry: &SlabGeometry) -> SummaryEntry {
+        self.summary = SummaryEntry {
+            is_dirty: false,
+            load_reference_counts: true,
+            tail_block_offset: 0,
+            ..self.current_summary(geometry)
+        };
+        self.summary
     }
 
     fn current_summary(&self, geometry: &SlabGeometry) -> SummaryEntry {
@@ -256,7 +355,8 @@ impl Slab {
 
     /// Gives up journal blocks that nothing needs any more. Returns whether there is more room.
     pub(super) fn reap(&mut self) -> bool {
-        self.journal.reap(self.references.oldest_lock())
+        // Until a slab is scrubbed, its journal is all there is.
+        self.is_ready() && self.journal.reap(self.references.oldest_lock())
     }
 
     /// Whether a writer has something to do.

@@ -90,6 +90,12 @@ impl SlabJournal {
         block::open(&mut self.page, geometry.nonce, tail, tail);
     }
 
+    /// Keeps what is on disk from `head` on. Called after [`Self::restart`].
+    pub(super) fn keep_from(&mut self, head: SequenceNumber) {
+        // INVARIANT: `head` is not above `covered`, which is the tail.
+        self.head = head.min(self.covered);
+    }
+
     /// The block being filled.
     pub(super) fn tail(&self) -> SequenceNumber {
         self.tail
@@ -146,6 +152,29 @@ impl SlabJournal {
             // Perhaps only for this kind of entry; replay will find the same reason to close the block here.
             self.commit_requested = true;
             return Err(NoRoom::TailBusy);
+        }
+        Ok(())
+    }
+
+    /// Whether an entry of the recovery journal can be made now that is replayed.
+    ///
+    /// The entries go where they went before the crash, or where they would have gone. So there is room for them on disk, though
+    /// the newest block there may name a head that had moved on since: then the oldest block is given up, as it was before.
+    pub(super) fn check_room_in_replay(
+        &mut self,
+        geometry: &SlabGeometry,
+        update: ReferenceUpdate,
+    ) -> Result<(), NoRoom> {
+        if !block::has_room(&self.page, update) {
+            self.commit_requested = true;
+            return Err(NoRoom::TailBusy);
+        }
+        while self.length() >= geometry.journal_blocks {
+            // INVARIANT: a journal that long has covered blocks, as at most one is not.
+            match self.head.next() {
+                Some(head) if head <= self.covered => self.head = head,
+                _ => return Err(NoRoom::Full),
+            }
         }
         Ok(())
     }

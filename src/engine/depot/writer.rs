@@ -176,9 +176,6 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             }
             slab.references.begin_batch(owed);
         }
-        // W5: what the counters reflect is stable in the recovery journal before they reach the disk. Its blocks are written
-        // with FUA before anything is applied; the flush makes it hold whatever the device thinks of FUA.
-        self.store.flush().await?;
         let [a, b, c, d] = &mut pages.references;
         let ((a, b), (c, d)) = join2(
             join2(self.write_batch(number, a), self.write_batch(number, b)),
@@ -209,6 +206,13 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 *place = Some(page);
                 return Ok(());
             };
+            // W5, W11: a copy names the newest entry of the slab's journal. Before it may reach the disk, the recovery journal block
+            // of that entry has to be stable, and so has the summary that covers an older block which was written with room
+            // left: without it a replay would put the entry at another position. Hence the flush after the copy was taken.
+            if let Err(error) = self.store.flush().await {
+                *place = Some(page);
+                return Err(error.into());
+            }
             let (page, result) = self.write_reference_block(number, block, page).await;
             *place = Some(page);
             result?;
@@ -247,6 +251,10 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 return Ok(());
             }
             slab.saving = false;
+            if !slab.is_ready() {
+                // Its journal is saved; that is all that can be done.
+                return Ok(());
+            }
             slab.clean_summary(&self.blocks.geometry)
         };
         match entry {

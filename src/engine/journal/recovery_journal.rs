@@ -106,6 +106,29 @@ impl<E: Env> Journal<E> {
         })
     }
 
+    /// Lets the journal go on at `start` after a recovery: nothing in it is needed, and its blocks carry `recovery_count` from now
+    /// on. Called while the volume is loaded, before anything is recorded, and before the tasks of the journal are started.
+    pub fn restart(
+        &self,
+        start: SequenceNumber,
+        recovery_count: u8,
+        (logical_blocks_used, block_map_data_blocks): (u64, u64),
+    ) -> Result<(), AllocError> {
+        let constants = Constants {
+            recovery_count,
+            ..self.constants
+        };
+        let state = State::new(
+            constants,
+            start,
+            logical_blocks_used,
+            block_map_data_blocks,
+        )?;
+        // Dropped after the lock is: freeing pages has no business under it.
+        let _old = core::mem::replace(&mut *self.state.lock(), state);
+        Ok(())
+    }
+
     /// Blocks of the journal that may be in use at a time.
     pub fn usable_blocks(&self) -> u64 {
         self.constants.usable()

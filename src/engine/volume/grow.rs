@@ -19,7 +19,7 @@ impl<E: Env> Grow for Volume<E> {
     /// Takes a block from the depot for a page below `parent`. When this returns, the journal has it and its count is that of
     /// a page.
     async fn allocate_page(&self, parent: Location) -> Result<NewPage<EntryLock<'_, E>>, Error> {
-        let allocation = self.depot.allocate()?;
+        let allocation = self.depot.allocate_patiently().await?;
         let pbn = allocation.pbn();
         let entry = JournalEntry {
             operation: JournalOperation::BlockMapRemap,

@@ -10,6 +10,7 @@ use crate::engine::env::{Env, Intake};
 use crate::engine::error::Error;
 use crate::engine::format::super_block::SuperBlock;
 use crate::engine::format::volume_state::VolumeState;
+use crate::rt::atomic::{AtomicBool, Ordering};
 use crate::rt::{AllocError, Arc, SpinLock};
 
 /// How far a suspend goes.
@@ -25,6 +26,8 @@ pub enum SuspendKind {
 enum Phase {
     /// Opened, never resumed.
     Opened,
+    /// Could not be loaded.
+    Failed(Error),
     Running,
     Suspended,
     /// Suspended, and clean on disk.
@@ -35,18 +38,26 @@ enum Phase {
 }
 
 /// Where a volume is in its life.
-pub(super) struct Lifecycle(SpinLock<Phase>);
+pub(super) struct Lifecycle {
+    phase: SpinLock<Phase>,
+    /// The volume was loaded.
+    online: AtomicBool,
+}
 
 impl Lifecycle {
     pub(super) fn new() -> Result<Self, AllocError> {
-        Ok(Self(SpinLock::new(Phase::Opened)?))
+        Ok(Self {
+            phase: SpinLock::new(Phase::Opened)?,
+            online: AtomicBool::new(false),
+        })
     }
 
     fn begin(&self) -> Result<Phase, Error> {
-        let mut phase = self.0.lock();
+        let mut phase = self.phase.lock();
         match *phase {
             Phase::Changing => Err(Error::Busy),
             Phase::Stopped => Err(Error::ShuttingDown),
+            Phase::Failed(error) => Err(error),
             old => {
                 *phase = Phase::Changing;
                 Ok(old)
@@ -54,8 +65,20 @@ impl Lifecycle {
         }
     }
 
+    fn has_failed(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Failed(_))
+    }
+
+    fn go_online(&self) {
+        self.online.store(true, Ordering::Release);
+    }
+
+    fn is_online(&self) -> bool {
+        self.online.load(Ordering::Acquire)
+    }
+
     fn set(&self, phase: Phase) {
-        *self.0.lock() = phase;
+        *self.phase.lock() = phase;
     }
 }
 
@@ -67,6 +90,7 @@ impl<E: Env> Volume<E> {
     /// Loading failed; the volume can only be stopped then.
     pub async fn resume(this: &Arc<Self>) -> Result<(), Error> {
         let phase = this.lifecycle.begin()?;
+        this.depot.resume_scrubbing();
         let result = match phase {
             Phase::Opened => Self::load(this).await,
             Phase::Saved => this.mark_dirty().await,
@@ -77,20 +101,74 @@ impl<E: Env> Volume<E> {
         this.lifecycle.set(match (phase, result) {
             (_, Ok(())) => Phase::Running,
             // Some tasks may run: only a stop is left.
-            (Phase::Opened, Err(_)) => Phase::Opened,
+            (Phase::Opened, Err(error)) => Phase::Failed(error),
             (phase, Err(_)) => phase,
         });
         result
     }
 
+    /// Does what the state of the volume on disk asks for, and starts the tasks.
+    ///
+    /// A volume whose metadata contradict each other comes up in read-only mode. What may be better next time - the device
+    /// fails, memory is short - or needs somebody to do something first leaves the volume as it is, and is an error here.
     async fn load(this: &Arc<Self>) -> Result<(), Error> {
-        let state = match this.super_block.content().state {
-            VolumeState::New => LoadState::New,
-            _ => LoadState::Clean,
+        let state = this.super_block.content().state;
+        let read_only = this.store.read_only();
+        Self::spawn_writers(this)?;
+        let loaded = match state {
+            VolumeState::New => this.load_depot(LoadState::New).await,
+            VolumeState::Clean => this.load_depot(LoadState::Clean).await,
+            VolumeState::Recovering => this.load_depot(LoadState::Recovering).await,
+            VolumeState::Dirty | VolumeState::Replaying => Self::recover(this).await,
+            VolumeState::ForceRebuild | VolumeState::RebuildForUpgrade => Self::rebuild(this).await,
+            VolumeState::ReadOnly => {
+                read_only.enter(
+                    Error::ReadOnly,
+                    "loading a volume that was left in this mode",
+                );
+                Ok(())
+            }
         };
-        this.depot.load(state).await?;
-        this.mark_dirty().await?;
-        Self::spawn_tasks(this)
+        let loaded = match (loaded, read_only.reason()) {
+            // Whoever came across the first error knows best.
+            (Err(Error::ReadOnly), Some(reason)) => Err(reason.error),
+            (loaded, _) => loaded,
+        };
+        match loaded {
+            Ok(()) => {}
+            Err(error @ (Error::Corrupt(_) | Error::Format(_) | Error::BadMapping))
+                if !state.needs_rebuild() =>
+            {
+                read_only.enter(error, "loading the volume");
+            }
+            Err(error) => return Err(error),
+        }
+        Self::spawn_tasks(this)?;
+        this.lifecycle.go_online();
+        if read_only.is_set() {
+            this.stay_read_only().await;
+        }
+        Ok(())
+    }
+
+    async fn load_depot(&self, state: LoadState) -> Result<(), Error> {
+        self.depot.load(state).await?;
+        self.mark_dirty().await
+    }
+
+    /// Makes read-only mode outlive the machine, once the volume is in use. Before that, whatever went wrong while it was loaded
+    /// may go better next time.
+    pub(super) async fn stay_read_only(&self) {
+        let is_known = self.super_block.content().state == VolumeState::ReadOnly;
+        if !self.lifecycle.is_online() || is_known {
+            return;
+        }
+        let update = self
+            .super_block
+            .update(|content| content.state = VolumeState::ReadOnly);
+        if let Err(error) = update.await {
+            crate::rt::error!("the read-only state could not be saved: {}", error);
+        }
     }
 
     fn has_grown(&self) -> bool {
@@ -99,13 +177,32 @@ impl<E: Env> Volume<E> {
 
     /// From here on a crash means recovery. What the summary says must be stable first (format.md §11.7): the write flushes.
     async fn mark_dirty(&self) -> Result<(), Error> {
+        self.mark_dirty_and(|_| ()).await
+    }
+
+    /// The same, together with another change.
+    pub(super) async fn mark_dirty_and(
+        &self,
+        change: impl Fn(&mut SuperBlock) + Send + Sync,
+    ) -> Result<(), Error> {
+        self.store.read_only().check()?;
         let update = self.super_block.update(|content| {
             self.fill_in(content);
-            content.state = VolumeState::Dirty;
+            change(content);
+            content.state = self.unless_read_only(VolumeState::Dirty);
         });
         self.store
             .read_only()
             .guard(update.await, "marking the volume as in use")
+    }
+
+    /// The state to write. Read-only mode may be entered at any moment, and must not be written over.
+    fn unless_read_only(&self, state: VolumeState) -> VolumeState {
+        if self.store.read_only().is_set() {
+            VolumeState::ReadOnly
+        } else {
+            state
+        }
     }
 
     /// Puts what has changed since the load into the super block.
@@ -121,13 +218,18 @@ impl<E: Env> Volume<E> {
 
     /// Finishes every request, and saves the volume if `kind` says so. Device-mapper sends no request meanwhile.
     pub async fn suspend(&self, kind: SuspendKind) -> Result<(), Error> {
-        let phase = self.lifecycle.begin()?;
+        let phase = match self.lifecycle.begin() {
+            // Nothing to save, and device-mapper suspends before it removes.
+            Err(_) if self.lifecycle.has_failed() => return Ok(()),
+            begun => begun?,
+        };
         if phase != Phase::Running {
             self.lifecycle.set(phase);
             return Ok(());
         }
         self.settle().await;
         self.activity.idle().await;
+        self.depot.pause_scrubbing().await;
         let result = match kind {
             SuspendKind::Save if !self.store.read_only().is_set() => self.save().await,
             _ => Ok(false),
@@ -147,11 +249,15 @@ impl<E: Env> Volume<E> {
             self.block_map.drain().await?;
             self.depot.drain().await?;
             self.journal.forget_saved();
+            let state = match self.depot.unscrubbed_slabs() {
+                0 => VolumeState::Clean,
+                _ => VolumeState::Recovering,
+            };
             // The preflush of this write covers all of the above.
             self.super_block
                 .update(|content| {
                     self.fill_in(content);
-                    content.state = VolumeState::Clean;
+                    content.state = self.unless_read_only(state);
                 })
                 .await
         };

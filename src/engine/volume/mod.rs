@@ -4,6 +4,7 @@
 //!
 //! * `open.rs` what the super block says, and the parts made from it;
 //! * `life.rs` loading, suspending, resuming, stopping;
+//! * `recover.rs`, `rebuild.rs` what a load does with a volume that was not saved, or has to be made anew;
 //! * `data_path.rs`, `store_block.rs`, `request.rs` what happens to a request;
 //! * `flusher.rs`, `activity.rs` what a flush and a suspend wait for;
 //! * `report.rs` what a volume tells about itself;
@@ -20,6 +21,9 @@ mod flusher;
 mod grow;
 mod life;
 mod open;
+mod rebuild;
+mod rebuild_walk;
+mod recover;
 mod report;
 mod request;
 mod services;

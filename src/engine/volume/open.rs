@@ -17,7 +17,6 @@ use crate::engine::error::Error;
 use crate::engine::format::geometry::{is_unformatted, Geometry};
 use crate::engine::format::layout::PartitionId;
 use crate::engine::format::super_block::SuperBlock;
-use crate::engine::format::volume_state::VolumeState;
 use crate::engine::journal::{Journal, JournalParameters};
 use crate::engine::lbn_lock::LbnLocks;
 use crate::engine::packer::Packer;
@@ -53,8 +52,7 @@ impl<E: Env> Volume<E> {
     ///
     /// # Errors
     ///
-    /// Anything that the volume says about itself and cannot be, sizes that differ from the table line's, and states that need
-    /// what this driver does not do: the text says what would.
+    /// Anything that the volume says about itself and cannot be, and sizes that differ from the table line's.
     pub async fn open(env: Arc<E>, parameters: OpenParameters) -> Result<Arc<Self>, Error> {
         let statistics = Arc::new(Statistics::default())?;
         let (page, geometry) = read_geometry(&env).await?;
@@ -65,7 +63,6 @@ impl<E: Env> Volume<E> {
         )?)?;
         let (page, super_block) = read_super_block(&store, &geometry, page).await?;
         let logical_blocks = reconcile(&super_block, &parameters, store.env().device().blocks())?;
-        check_state(super_block.state)?;
 
         let journal = Arc::new(make_journal(&store, &super_block)?)?;
         let age = parameters.maximum_age_blocks;
@@ -180,24 +177,6 @@ fn reconcile(
         ));
     }
     Ok(logical)
-}
-
-/// Refuses volumes that need more than loading, and says what to do about them.
-fn check_state(state: VolumeState) -> Result<(), Error> {
-    match state {
-        VolumeState::New | VolumeState::Clean | VolumeState::Recovering => Ok(()),
-        VolumeState::Dirty | VolumeState::Replaying => Err(Error::Unsupported(
-            "the volume was not shut down cleanly and this driver does not recover volumes yet: start it once with the in-tree \
-             dm-vdo driver, wait until its status is 'normal' and remove it",
-        )),
-        VolumeState::ReadOnly => Err(Error::Unsupported(
-            "the volume is in read-only mode: read it with the in-tree dm-vdo driver, or mark it for a rebuild with \
-             vdoforcerebuild and start it once with that driver",
-        )),
-        VolumeState::ForceRebuild | VolumeState::RebuildForUpgrade => Err(Error::Unsupported(
-            "the volume is marked for a rebuild, which this driver does not do yet: start it once with the in-tree dm-vdo driver",
-        )),
-    }
 }
 
 fn make_journal<E: Env>(

@@ -18,6 +18,8 @@ impl<E: Env> Volume<E> {
     pub fn operating_mode(&self) -> OperatingMode {
         if self.store.read_only().is_set() {
             OperatingMode::ReadOnly
+        } else if self.depot.unscrubbed_slabs() > 0 {
+            OperatingMode::Recovering
         } else {
             OperatingMode::Normal
         }
@@ -53,6 +55,13 @@ impl<E: Env> Volume<E> {
         )
     }
 
+    /// How many of a hundred slabs are scrubbed.
+    fn recovery_percentage(&self) -> u8 {
+        let unscrubbed = u64::from(self.depot.unscrubbed_slabs()).saturating_mul(100);
+        let left = unscrubbed.checked_div(self.depot.slab_count().into());
+        100_u8.saturating_sub(u8::try_from(left.unwrap_or(0)).unwrap_or(100))
+    }
+
     /// Everything at once.
     pub fn snapshot(&self) -> Snapshot {
         let super_block = self.super_block();
@@ -68,8 +77,8 @@ impl<E: Env> Volume<E> {
             complete_recoveries: super_block.complete_recoveries,
             read_only_recoveries: super_block.read_only_recoveries,
             mode: self.operating_mode(),
-            in_recovery_mode: false,
-            recovery_percentage: 100,
+            in_recovery_mode: self.depot.unscrubbed_slabs() > 0,
+            recovery_percentage: self.recovery_percentage(),
             block_map: self.block_map.statistics(),
             index: self.dedupe.index_statistics(),
             ..self.statistics.snapshot()

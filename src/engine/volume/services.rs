@@ -9,7 +9,6 @@ use crate::engine::env::Env;
 use crate::engine::error::Error;
 use crate::engine::format::recovery_journal_entry::{JournalEntry, JournalOperation};
 use crate::engine::format::slab_journal::{expand_point, ReferenceUpdate};
-use crate::engine::format::volume_state::VolumeState;
 use crate::engine::journal::Batch;
 use crate::engine::units::JournalPoint;
 use crate::rt::{Arc, Page};
@@ -18,7 +17,28 @@ use crate::rt::{Arc, Page};
 const PAGE_WRITERS: usize = 16;
 
 impl<E: Env> Volume<E> {
-    /// Starts all tasks. Called once.
+    /// Starts the tasks that bring metadata to the disk. Called once, before the volume is loaded.
+    pub(super) fn spawn_writers(this: &Arc<Self>) -> Result<(), Error> {
+        spawn(
+            this,
+            |volume| async move { volume.run_read_only_keeper().await },
+        )?;
+        for _ in 0..PAGE_WRITERS {
+            let page = Page::new()?;
+            spawn(this, move |volume| async move {
+                volume.block_map.run_writer(page).await
+            })?;
+        }
+        for _ in 0..depot::WRITERS {
+            spawn(
+                this,
+                |volume| async move { volume.depot.run_writer().await },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Starts all other tasks. Called once, when the volume is loaded.
     pub(super) fn spawn_tasks(this: &Arc<Self>) -> Result<(), Error> {
         let page = Page::new()?;
         let batch = Batch::new()?;
@@ -36,21 +56,13 @@ impl<E: Env> Volume<E> {
             this,
             |volume| async move { volume.run_slab_pressure().await },
         )?;
-        spawn(
-            this,
-            |volume| async move { volume.run_read_only_keeper().await },
-        )?;
-        for _ in 0..PAGE_WRITERS {
-            let page = Page::new()?;
-            spawn(this, move |volume| async move {
-                volume.block_map.run_writer(page).await
-            })?;
-        }
-        for _ in 0..depot::WRITERS {
-            spawn(
-                this,
-                |volume| async move { volume.depot.run_writer().await },
-            )?;
+        if this.depot.unscrubbed_slabs() > 0 {
+            for _ in 0..depot::SCRUBBERS {
+                let memory = this.depot.scrub_memory()?;
+                spawn(this, move |volume| async move {
+                    volume.depot.run_scrubber(memory).await
+                })?;
+            }
         }
         for _ in 0..this.parameters.requests {
             let buffers = Buffers::new()?;
@@ -116,14 +128,9 @@ impl<E: Env> Volume<E> {
         }
         self.journal.fail(Error::ReadOnly, "read-only mode");
         self.block_map.abandon();
+        self.depot.abandon();
         self.packer.flush();
-        if let Err(error) = self
-            .super_block
-            .update(|content| content.state = VolumeState::ReadOnly)
-            .await
-        {
-            crate::rt::error!("the read-only state could not be saved: {}", error);
-        }
+        self.stay_read_only().await;
     }
 }
 

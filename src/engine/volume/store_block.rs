@@ -57,7 +57,7 @@ impl<E: Env> Volume<E> {
             return (buffers, result);
         }
         // A full volume still takes what it has already.
-        let home = self.depot.allocate();
+        let home = self.depot.allocate_patiently().await;
         if home.is_ok() {
             pending.acknowledge();
         }
