@@ -16,6 +16,7 @@ pub mod block_on;
 pub mod crc32;
 pub mod device_mapper;
 pub mod executor;
+pub mod links_lock;
 pub mod noio;
 pub mod page;
 pub mod page_io;

@@ -25,9 +25,7 @@ pub mod host;
 mod kernel;
 
 #[cfg(not(MODULE))]
-pub use self::host::{
-    crc32_le, Arc, Box, Page, PagePair, SpinLock, SpinLockGuard, Vec, WaitList,
-};
+pub use self::host::{crc32_le, Arc, Box, Page, PagePair, SpinLock, SpinLockGuard, Vec, WaitList};
 #[cfg(MODULE)]
 pub use self::kernel::{
     crc32_le, Arc, Box, Page, PagePair, SpinLock, SpinLockGuard, Vec, WaitList,
@@ -37,11 +35,14 @@ pub use self::task::{join2, yield_now};
 pub use core::sync::atomic;
 
 #[cfg(not(MODULE))]
-pub(crate) use self::host::log::{rt_info as info, rt_warn as warn};
-#[cfg(not(MODULE))]
-pub(crate) use self::host::log::rt_error as error;
+use self::host as backend;
 #[cfg(MODULE)]
-pub(crate) use self::kernel::log::{rt_error as error, rt_info as info, rt_warn as warn};
+use self::kernel as backend;
+#[allow(
+    unused_imports,
+    reason = "not every crate with this surface logs at every level"
+)]
+pub(crate) use backend::log::{rt_error as error, rt_info as info, rt_warn as warn};
 
 /// Bytes of a [`Page`]: the block size of the volume, and the page size of the machine.
 pub const PAGE_BYTES: usize = 4096;

@@ -31,13 +31,20 @@ pub fn captured<R>(f: impl FnOnce() -> R) -> (R, std::vec::Vec<String>) {
     (result, lines)
 }
 
+#[allow(unused_macros, reason = "see below")]
 macro_rules! rt_info {
     ($($arg:tt)+) => { $crate::rt::host::log::line("info", ::core::format_args!($($arg)+)) };
 }
+#[allow(unused_macros, reason = "see below")]
 macro_rules! rt_warn {
     ($($arg:tt)+) => { $crate::rt::host::log::line("warn", ::core::format_args!($($arg)+)) };
 }
+#[allow(unused_macros, reason = "see below")]
 macro_rules! rt_error {
     ($($arg:tt)+) => { $crate::rt::host::log::line("error", ::core::format_args!($($arg)+)) };
 }
+#[allow(
+    unused_imports,
+    reason = "not every crate with this surface logs at every level"
+)]
 pub(crate) use {rt_error, rt_info, rt_warn};

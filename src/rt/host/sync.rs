@@ -11,6 +11,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+#[path = "../../kapi/links_lock.rs"]
+mod links_lock;
 #[path = "../../kapi/wait_list.rs"]
 mod wait_list;
 
@@ -93,24 +95,14 @@ impl<T> DerefMut for SpinLockGuard<'_, T> {
     }
 }
 
-/// The lock of a [`WaitList`].
-struct LinksMutex(Mutex<wait_list::Links>);
-
-// SAFETY: a mutex guards its one value.
-unsafe impl wait_list::LinksLock for LinksMutex {
-    fn with<R>(&self, f: impl FnOnce(&mut wait_list::Links) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// Tasks that wait for a condition, first come first served.
-pub struct WaitList(wait_list::WaitList<LinksMutex>);
+pub struct WaitList(wait_list::WaitList<Mutex<wait_list::Links>>);
 
 impl WaitList {
     /// A list nobody waits on.
     pub fn new() -> Result<Self, AllocError> {
         charge()?;
-        let lock = LinksMutex(Mutex::new(wait_list::Links::EMPTY));
+        let lock = Mutex::new(wait_list::Links::EMPTY);
         Ok(Self(wait_list::WaitList::new(lock)))
     }
 

@@ -13,5 +13,3 @@ pub use self::containers::{Arc, Box, Vec};
 pub use self::sync::{SpinLock, SpinLockGuard, WaitList};
 pub use crate::kapi::crc32::crc32_le;
 pub use crate::kapi::page::{Page, PagePair};
-
-

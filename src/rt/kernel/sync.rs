@@ -3,7 +3,7 @@
 //! The spinlock and the wait list of the kernel.
 
 use crate::kapi::noio::noio;
-use crate::kapi::wait_list::{self, Links, LinksLock};
+use crate::kapi::wait_list::{self, Links};
 use crate::rt::AllocError;
 use core::fmt;
 use core::future::Future;
@@ -57,25 +57,15 @@ impl<T> DerefMut for SpinLockGuard<'_, T> {
     }
 }
 
-/// The lock of a [`WaitList`], which may be woken in interrupt context.
-struct LinksIrqLock(Pin<KBox<SpinLockIrq<Links>>>);
-
-// SAFETY: a spinlock guards its one value.
-unsafe impl LinksLock for LinksIrqLock {
-    fn with<R>(&self, f: impl FnOnce(&mut Links) -> R) -> R {
-        f(&mut self.0.lock())
-    }
-}
-
 /// Tasks that wait for a condition, first come first served.
-pub struct WaitList(wait_list::WaitList<LinksIrqLock>);
+pub struct WaitList(wait_list::WaitList<Pin<KBox<SpinLockIrq<Links>>>>);
 
 impl WaitList {
     /// A list nobody waits on.
     pub fn new() -> Result<Self, AllocError> {
         let lock = new_spinlock_irq!(Links::EMPTY, "rvdo::WaitList");
         let lock = noio(|| KBox::pin_init(lock, GFP_KERNEL)).map_err(|_| AllocError)?;
-        Ok(Self(wait_list::WaitList::new(LinksIrqLock(lock))))
+        Ok(Self(wait_list::WaitList::new(lock)))
     }
 
     /// Waits until `condition` returns something, and returns that. Evaluated at every poll; may take spinlocks.

@@ -14,9 +14,9 @@
 
 use kernel::prelude::*;
 
+mod acomp_tests;
 #[path = "../../../src/bindings/mod.rs"]
 mod bindings;
-mod acomp_tests;
 mod check;
 mod executor_tests;
 #[path = "../../../src/kapi/mod.rs"]
