@@ -8,7 +8,7 @@ pub mod recovery;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rvdo_host::engine::depot::{
     Allocation, Depot, DepotParameters, LoadState, ReferenceUpdate, SlabJournalLocks, WRITERS,
@@ -107,8 +107,14 @@ impl Shape {
         self.last_block() + 5
     }
 
+    /// A medium on which nothing of the depot means anything.
     pub fn blank_image(&self) -> Image {
-        Image::new(self.summary_origin() + 64)
+        let mut image = Image::new(self.summary_origin() + 64);
+        let noise: Arc<Block> = Arc::new(std::array::from_fn(|byte| (byte * 7 + 1) as u8));
+        for block in Self::FIRST_BLOCK..image.blocks() {
+            image.put(block, noise.clone());
+        }
+        image
     }
 
     pub fn slab_start(&self, slab: u64) -> u64 {
@@ -242,9 +248,15 @@ impl World {
         }
     }
 
+    /// Loads the depot, and flushes, as the volume does by writing its super block.
     pub fn load(&mut self, state: LoadState) -> Result<(), Error> {
         let depot = self.depot.clone();
-        self.executor.run(depot.load(state)).expect("loading ends")
+        let store = self.store.clone();
+        let loaded = async move {
+            depot.load(state).await?;
+            Ok(store.flush().await?)
+        };
+        self.executor.run(loaded).expect("loading ends")
     }
 
     pub fn start_writers(&mut self) {
