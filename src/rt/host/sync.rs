@@ -96,13 +96,13 @@ impl<T> DerefMut for SpinLockGuard<'_, T> {
 }
 
 /// Tasks that wait for a condition, first come first served.
-pub struct WaitList(wait_list::WaitList<Mutex<wait_list::Links>>);
+pub struct WaitList(wait_list::WaitList<links_lock::LinksSpinLock>);
 
 impl WaitList {
     /// A list nobody waits on.
     pub fn new() -> Result<Self, AllocError> {
         charge()?;
-        let lock = Mutex::new(wait_list::Links::EMPTY);
+        let lock = links_lock::LinksSpinLock::new();
         Ok(Self(wait_list::WaitList::new(lock)))
     }
 
