@@ -86,7 +86,7 @@ memory_kib() {
 # refused WHY TABLE: the table is refused, with this text in the kernel's log, and nothing stays behind.
 refused() {
 	local why=$1
-	dmesg -C
+	dmesg -c >/dev/null
 	if dmsetup create refused --table "$2" 2>/dev/null; then
 		fail "accepted: $2"
 		dmsetup remove refused

@@ -52,7 +52,7 @@ option "needs the per-block algorithm field" compressionType zstd
 option "must name an lz4, deflate or zstd driver" compressionType lzo
 option "names no compression driver that this kernel has" compressionType no-such-driver
 # An unknown option with a number is one of newer tools.
-dmesg -C
+dmesg -c >/dev/null
 need start rvdo v "$disk" 1024 4096 newOption 7
 dmesg | grep -q 'unknown option "newOption"' || fail "nothing about the unknown option in the log"
 check dmsetup remove v

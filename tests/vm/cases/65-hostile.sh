@@ -109,7 +109,7 @@ damaged "" super@426=$max
 # used WHAT...: may be refused or not; whatever is done with it the kernel does not complain.
 used() {
 	check patch "$@"
-	dmesg -C
+	dmesg -c >/dev/null
 	if start rvdo v "$disk" 1024 4096 compression on 2>/dev/null; then
 		dmsetup status v
 		ask v stats >/dev/null || fail "no statistics after $*"
