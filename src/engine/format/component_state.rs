@@ -58,7 +58,7 @@ pub struct RecoveryJournalState {
 
 impl RecoveryJournalState {
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        JOURNAL_HEADER.expect(reader)?;
+        JOURNAL_HEADER.demand(reader)?;
         Ok(Self {
             journal_start: SequenceNumber::new(reader.u64()?)
                 .ok_or(FormatError::OutOfRange("start of the recovery journal"))?,
@@ -121,7 +121,7 @@ impl SlabDepotState {
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        DEPOT_HEADER.expect(reader)?;
+        DEPOT_HEADER.demand(reader)?;
         Ok(Self {
             slab_config: SlabConfig::decode(reader)?,
             first_block: Pbn::new(reader.u64()?)
@@ -222,7 +222,7 @@ pub struct BlockMapState {
 
 impl BlockMapState {
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        BLOCK_MAP_HEADER.expect(reader)?;
+        BLOCK_MAP_HEADER.demand(reader)?;
         if reader.u64()? != FLAT_PAGE_ORIGIN || reader.u64()? != FLAT_PAGE_COUNT {
             return Err(FormatError::BadConfiguration(
                 "the block map has flat pages, which no volume of this version has",

@@ -58,7 +58,7 @@ impl Header {
     }
 
     /// Reads a header that must be this one.
-    pub(super) fn expect(&self, reader: &mut Reader<'_>) -> Result<(), FormatError> {
+    pub(super) fn demand(&self, reader: &mut Reader<'_>) -> Result<(), FormatError> {
         let found = Self::decode(reader, self.component)?;
         self.check_version(&found)?;
         if found.size != self.size {
@@ -68,7 +68,7 @@ impl Header {
     }
 
     /// Reads a header that must be this one, or one of a larger structure.
-    pub(super) fn expect_at_least(&self, reader: &mut Reader<'_>) -> Result<(), FormatError> {
+    pub(super) fn demand_at_least(&self, reader: &mut Reader<'_>) -> Result<(), FormatError> {
         let found = Self::decode(reader, self.component)?;
         self.check_version(&found)?;
         if found.size < self.size {

@@ -173,7 +173,7 @@ impl Layout {
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        HEADER.expect_at_least(reader)?;
+        HEADER.demand_at_least(reader)?;
         let first_free = reader.u64()?;
         let last_free = reader.u64()?;
         if usize::from(reader.u8()?) != PARTITIONS {
