@@ -23,7 +23,8 @@ refused "Invalid logical block size: must be 512 or 4096" "0 $size rvdo V4 $disk
 refused "Invalid block map page cache size" "0 $size rvdo V4 $disk $physical 4096 0 16380"
 refused "Invalid block map maximum age" "0 $size rvdo V4 $disk $physical 4096 32768 -1"
 refused "the block map maximum age must be" "0 $size rvdo V4 $disk $physical 4096 32768 100000"
-refused "must appear alone in table" "$(printf '0 8 rvdo V4 %s 1 4096 1 1\n8 8 rvdo V4 %s 1 4096 1 1' "$disk" "$disk")"
+refused "must appear alone in table" "$(table rvdo "$disk" 1024 4096)
+$size 8 zero"
 
 case_begin options
 option() { # WHY OPTION...

@@ -58,7 +58,7 @@ damaged() {
 	shift
 	check patch "$@"
 	refused "$why" "$(table rvdo "$disk" 1024 4096)"
-	echo "$*: $(dmesg | grep 'device-mapper' | tail -1 | sed 's/.*device-mapper: //')"
+	echo "$*: $(dmesg | grep 'device-mapper: table' | tail -1 | sed 's/.*: rvdo: //')"
 }
 max=u64:0xffffffffffffffff
 
@@ -117,10 +117,10 @@ used() {
 		dd if=/tmp/case/base of=/dev/mapper/v bs=64k count=16 seek=64 oflag=direct status=none 2>/dev/null
 		blkdiscard --length $((2 << 20)) /dev/mapper/v 2>/dev/null
 		dd if=/tmp/case/base of=/dev/mapper/v bs=64k count=16 skip=20 oflag=direct status=none 2>/dev/null
-		echo "$*: used, $(mode_of v); $(dmesg | grep 'device-mapper\|rvdo' | tail -1 | cut -c16-)"
+		echo "$*: used, $(mode_of v); $(dmesg | grep 'rvdo: ' | tail -1 | sed 's/.*rvdo: //')"
 		check dmsetup remove v
 	else
-		echo "$*: refused; $(dmesg | grep 'device-mapper\|rvdo' | tail -1 | cut -c16-)"
+		echo "$*: refused; $(dmesg | grep 'rvdo: ' | tail -1 | sed 's/.*rvdo: //')"
 		dmsetup remove v 2>/dev/null
 	fi
 	same references "$(cat /sys/module/rvdo/refcnt)" 0
