@@ -8,7 +8,8 @@
 #   make lab              only set the lab up: rootfs, kernel, guest
 #   make check            ring check, rustfmt, shellcheck, clippy
 #   make demo             what it does, on a few hundred megabytes of files
-#   make bench|soak       run tests/vm/{bench,soak} in the guest
+#   make bench            how it compares with the in-tree driver
+#   make soak             run tests/vm/soak in the guest
 #   make fmt              format the Rust sources
 #   make clean            remove what builds left here; the lab stays
 
@@ -47,7 +48,10 @@ test:
 demo: modules
 	scripts/demo
 
-bench soak: modules test_modules
+bench: modules
+	scripts/bench
+
+soak: modules test_modules
 	scripts/vm-suite tests/vm/$@ --timeout 7200 --case-timeout 3600
 
 check: lab
