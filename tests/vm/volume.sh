@@ -76,11 +76,12 @@ drop() {
 	if [ -n "${4:-}" ]; then dd if=/dev/zero of="$4" bs=1M seek="$2" count="$3" conv=notrunc status=none; fi
 }
 
-# memory_kib: memory in use that no cache gives back.
+# memory_kib: memory in use that no cache gives back, nor a processor's list of free pages.
 memory_kib() {
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
-	awk '/^MemTotal:/ { all = $2 } /^MemFree:|^Buffers:|^Cached:/ { all -= $2 } END { print all }' /proc/meminfo
+	awk '/^MemTotal:/ { all = $2 } /^MemFree:|^Buffers:|^Cached:/ { all -= $2 } /^ +count:/ { all -= 4 * $2 } END { print all }' \
+		/proc/meminfo /proc/zoneinfo
 }
 
 # refused WHY TABLE: the table is refused, with this text in the kernel's log, and nothing stays behind.

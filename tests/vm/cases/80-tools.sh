@@ -35,7 +35,8 @@ need modprobe dm-vdo
 need start vdo v "$disk" 1024 4096 compression on
 ask v stats | grep -oE '[a-zA-Z0-9]+ : |[{}]' >/tmp/labels.vdo
 config=$(ask v config)
-status=$(dmsetup status v)
+# The index of the in-tree driver opens while the volume is in use already.
+status=$(dmsetup status v | sed 's/ opening / online /')
 limits() { cat "/sys/dev/block/$(dmsetup info -c --noheadings -o major,minor v)/queue/"{logical_block_size,physical_block_size,minimum_io_size,optimal_io_size,discard_granularity,discard_max_bytes,discard_max_hw_bytes,write_cache,fua,max_sectors_kb,max_hw_sectors_kb,max_segments,rotational} | xargs; }
 theirs=$(limits)
 check dmsetup remove v
@@ -100,5 +101,6 @@ check vdodumpmetadata "$disk" /tmp/case/metadata
 check test -s /tmp/case/metadata
 check vdolistmetadata "$disk" >/tmp/vdolistmetadata
 check vdodumpblockmap "$disk" >/tmp/vdodumpblockmap
-same "mapped blocks" "$(grep -c 'mapped\|compressed' /tmp/vdodumpblockmap)" "$(python3 -c 'print(2048 + 1024 + 256 + 256)')"
+head -3 /tmp/vdodumpblockmap
+same "mapped blocks" "$(grep -c 'height 0' /tmp/vdodumpblockmap)" $((2048 + 1024 + 256 + 256))
 check rmmod rvdo
