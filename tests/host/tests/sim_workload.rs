@@ -2,11 +2,12 @@
 
 //! Whole volumes in the simulation: users, power failures, audits.
 
+use rvdo_host::sim::audit::volume::state;
 use rvdo_host::sim::content::DataMix;
 use rvdo_host::sim::disk::Latency;
 use rvdo_host::sim::harness::Sim;
 use rvdo_host::sim::mkfs::Shape;
-use rvdo_host::sim::scenario::any_life;
+use rvdo_host::sim::scenario::{any_life, faulty_life};
 use rvdo_host::sim::workload::Workload;
 
 /// What was written reads back, and a saved volume passes the audit.
@@ -90,6 +91,31 @@ fn reference_counts_run_over() {
         sim.stop()?;
         sim.audit_saved()
     });
+}
+
+/// Slabs that a rebuild wrote and nobody used since stay what they are.
+#[test]
+fn a_rebuilt_volume_can_be_saved_and_started_again() {
+    Sim::seeds(500..504).run(|sim| {
+        sim.format(Shape::SMALL);
+        sim.start()?;
+        sim.work(Workload::new(300))?;
+        sim.stop()?;
+        sim.change_super_block(|block| block[40] = state::FORCE_REBUILD as u8);
+        for _ in 0..3 {
+            sim.start()?;
+            sim.read_back()?;
+            sim.stop()?;
+            sim.audit_saved()?;
+        }
+        Ok(())
+    });
+}
+
+/// A device that fails takes nothing with it that was flushed.
+#[test]
+fn what_was_flushed_survives_a_failing_device() {
+    Sim::seeds(2_000..2_040).run(|sim| faulty_life(sim, 600));
 }
 
 /// Volumes of all shapes on all kinds of hardware; see `scenario.rs`.

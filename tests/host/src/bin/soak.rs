@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs the simulation for many seeds: `soak [--start N] [--seeds N] [--ops N] [--seconds N]`.
+//! Runs the simulation for many seeds: `soak [--start N] [--seeds N] [--ops N] [--seconds N] [--faults]`.
 //!
 //! Goes on after a failure and prints one line for each, so that a night's run finds more than
 //! one thing. `RVDO_SIM_SEED` and the log belong to `--start N --seeds 1 --verbose`.
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rvdo_host::sim::harness::run_seed;
-use rvdo_host::sim::scenario::any_life;
+use rvdo_host::sim::scenario::{any_life, faulty_life};
 
 struct Options {
     start: u64,
@@ -18,6 +18,7 @@ struct Options {
     operations: u64,
     seconds: u64,
     verbose: bool,
+    faults: bool,
 }
 
 fn options() -> Result<Options, String> {
@@ -27,6 +28,7 @@ fn options() -> Result<Options, String> {
         operations: 2_000,
         seconds: u64::MAX,
         verbose: false,
+        faults: false,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -44,9 +46,10 @@ fn options() -> Result<Options, String> {
             "--ops" => options.operations = number()?,
             "--seconds" => options.seconds = number()?,
             "--verbose" => options.verbose = true,
+            "--faults" => options.faults = true,
             _ => {
                 return Err(format!(
-                    "{word} is no option; there are --start, --seeds, --ops, --seconds, --verbose"
+                    "{word} is no option; there are --start, --seeds, --ops, --seconds, --faults, --verbose"
                 ))
             }
         }
@@ -73,7 +76,12 @@ fn main() -> ExitCode {
             break;
         }
         seeds += 1;
-        match run_seed(seed, |sim| any_life(sim, options.operations)) {
+        let life = if options.faults {
+            faulty_life
+        } else {
+            any_life
+        };
+        match run_seed(seed, |sim| life(sim, options.operations)) {
             Ok(totals) => {
                 requests += totals.requests;
                 crashes += totals.crashes;

@@ -15,27 +15,33 @@
 //! `RVDO_SIM_SEEDS=n` runs `n` seeds instead, `RVDO_SIM_SEED=n` only that one; `RVDO_SIM_LOG=n`
 //! prints the last `n` operations.
 
+use std::future::Future;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 
-use super::audit::volume::Volume as OnDisk;
+use super::audit::decode::crc32;
+use super::audit::volume::{state, Volume as OnDisk};
 use super::audit::{audit, Audit, Findings, Strictness};
 use super::codec::SimCodec;
 use super::disk::{Counts, Disk};
 use super::env::SimEnv;
 use super::executor::{Executor, Slot};
-use super::image::Image;
+use super::image::{Block, Image};
 use super::mkfs::Shape;
 use super::oplog::{Event, OpLog};
 use super::request::SimIntake;
 use super::rng::Rng;
 use super::workload::{self, Workload, World};
+use crate::engine::env::RequestError;
+use crate::engine::error::Error;
 use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
 use crate::rt;
 
 /// Steps a single phase of a run may take before it counts as endless.
 const STEPS_MAX: u64 = 50_000_000;
+/// What ends a phase of a run when the power is cut.
+const CUT: &str = "the power is cut";
 /// Events printed when a run fails.
 const LOG_TAIL: usize = 120;
 
@@ -56,6 +62,9 @@ pub struct Sim {
     log: OpLog,
     world: Arc<Mutex<World>>,
     volume: Option<rt::Arc<Volume<SimEnv>>>,
+    crash_interval: Option<u64>,
+    /// The moment when the power is cut.
+    cut_after: Option<u64>,
     totals: Totals,
 }
 
@@ -115,6 +124,8 @@ impl Sim {
             intake: SimIntake::new(rng.fork()),
             world: Arc::default(),
             volume: None,
+            crash_interval: None,
+            cut_after: None,
             totals: Totals::default(),
             executor,
             log,
@@ -178,7 +189,7 @@ impl Sim {
             .add(self.executor.clock().now(), 0, Event::Note(note), 0);
     }
 
-    /// Opens and resumes the volume.
+    /// Opens and resumes the volume, whatever that takes: a load, a recovery, a rebuild.
     pub fn start(&mut self) -> Result<(), String> {
         self.note("start");
         self.intake = SimIntake::new(self.rng.fork());
@@ -190,17 +201,31 @@ impl Sim {
         };
         let env = rt::Arc::new(env).expect("memory");
         let parameters = self.parameters;
-        let started = self.executor.run(async move {
+        let started = self.drive("start", async move {
             let volume = Volume::open(env, parameters).await?;
             Volume::resume(&volume).await?;
-            Ok::<_, crate::engine::error::Error>(volume)
-        });
-        match started {
-            Ok(Ok(volume)) => self.volume = Some(volume),
-            Ok(Err(error)) => return Err(format!("the volume does not start: {error}")),
-            Err(stop) => return Err(format!("start: {stop}")),
-        }
+            Ok::<_, Error>(volume)
+        })?;
+        self.volume = Some(started.map_err(|error| format!("the volume does not start: {error}"))?);
         self.check()
+    }
+
+    /// Starts the volume and cuts the power when `moments` moments of the disk have gone by, if
+    /// it has not come up by then.
+    pub fn start_until_crash(&mut self, moments: u64) -> Result<(), String> {
+        self.cut_after = Some(self.disk.moment() + moments);
+        let started = self.start();
+        self.cut_after = None;
+        match started {
+            Ok(()) => Ok(()),
+            Err(error) if error == CUT => self.power_cut(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the volume is running.
+    pub fn is_running(&self) -> bool {
+        self.volume.is_some()
     }
 
     /// Suspends the volume.
@@ -209,27 +234,23 @@ impl Sim {
             SuspendKind::Save => "suspend and save",
             SuspendKind::NoFlush => "suspend without flush",
         });
+        let sent = self.world().model.begin_flush();
         let volume = self.volume().clone();
-        let suspended = self.executor.run(async move { volume.suspend(kind).await });
-        match suspended {
-            Ok(Ok(())) => self.check(),
-            Ok(Err(error)) => Err(format!("suspend: {error}")),
-            Err(stop) => Err(format!("suspend: {stop}")),
+        let suspended = self.drive("suspend", async move { volume.suspend(kind).await })?;
+        suspended.map_err(|error| format!("suspend: {error}"))?;
+        if kind == SuspendKind::Save && !self.is_read_only() {
+            self.world().model.end_flush(sent);
         }
+        self.check()
     }
 
     /// Resumes the suspended volume.
     pub fn resume(&mut self) -> Result<(), String> {
         self.note("resume");
         let volume = self.volume().clone();
-        let resumed = self
-            .executor
-            .run(async move { Volume::resume(&volume).await });
-        match resumed {
-            Ok(Ok(())) => self.check(),
-            Ok(Err(error)) => Err(format!("resume: {error}")),
-            Err(stop) => Err(format!("resume: {stop}")),
-        }
+        let resumed = self.drive("resume", async move { Volume::resume(&volume).await })?;
+        resumed.map_err(|error| format!("resume: {error}"))?;
+        self.check()
     }
 
     /// Saves the volume and ends it. Nothing of it may be left.
@@ -260,41 +281,39 @@ impl Sim {
         self.check()
     }
 
+    /// Tries a power failure every so many moments of the disk from now on, whatever goes on.
+    pub fn crash_every(&mut self, moments: Option<u64>) {
+        self.crash_interval = moments;
+    }
+
     /// Lets users work until they are done.
     pub fn work(&mut self, workload: Workload) -> Result<(), String> {
-        self.work_with_crashes(workload, 0)
+        self.note("work");
+        let clients = self.start_clients(&workload);
+        self.drive("work", all(clients))?;
+        self.check()
     }
 
     /// Lets users work, and tries about `crashes` power failures at moments that the seed picks.
     pub fn work_with_crashes(&mut self, workload: Workload, crashes: u64) -> Result<(), String> {
-        self.note("work");
-        let clients = self.start_clients(&workload);
         // A request takes a few device operations, each of which has two moments.
         let interval = workload.operations.saturating_mul(8) / crashes.max(1);
-        self.drive(
-            clients,
-            if crashes == 0 {
-                u64::MAX
-            } else {
-                interval.max(1)
-            },
-        )
+        let before = self.crash_interval;
+        self.crash_interval = (crashes > 0).then_some(interval);
+        let result = self.work(workload);
+        self.crash_interval = before;
+        result
     }
 
     /// Lets users work until about `moments` moments of the disk have gone by, then cuts the
     /// power.
     pub fn work_until_crash(&mut self, workload: Workload, moments: u64) -> Result<(), String> {
-        self.note("work until the power fails");
-        let clients = self.start_clients(&workload);
-        let (disk, end) = (self.disk.clone(), self.disk.moment() + moments);
-        let all = async move {
-            for client in clients {
-                client.await;
-            }
-        };
-        match self.executor.run_until(all, || disk.moment() >= end) {
-            Ok(()) | Err(super::executor::Stop::Interrupted) => self.power_cut(),
-            Err(stop) => Err(format!("{stop}")),
+        self.cut_after = Some(self.disk.moment() + moments);
+        let worked = self.work(workload);
+        self.cut_after = None;
+        match worked {
+            Err(error) if error != CUT => Err(error),
+            _ => self.power_cut(),
         }
     }
 
@@ -310,31 +329,42 @@ impl Sim {
         )
     }
 
-    fn drive(&mut self, clients: Vec<Slot<()>>, interval: u64) -> Result<(), String> {
-        let all = async move {
-            for client in clients {
-                client.await;
-            }
-        };
-        let (disk, world) = (self.disk.clone(), Arc::clone(&self.world));
+    /// Runs the world until `future` is done, with power failures on the side.
+    fn drive<T>(&mut self, what: &str, future: impl Future<Output = T>) -> Result<T, String> {
+        let (disk, world, volume) = (
+            self.disk.clone(),
+            Arc::clone(&self.world),
+            self.volume.clone(),
+        );
         let mut rng = self.rng.fork();
+        let interval = self
+            .crash_interval
+            .map_or(u64::MAX / 4, |moments| moments.max(1));
         let mut next = disk.moment().saturating_add(rng.between(1, interval));
+        let cut = self.cut_after.unwrap_or(u64::MAX);
         let (mut totals, strictness) = (Totals::default(), self.strictness);
         let mut failure = None;
-        let run = self.executor.run_until(all, || {
+        let run = self.executor.run_until(future, || {
             let moment = disk.moment();
-            if moment >= next {
+            if volume
+                .as_ref()
+                .is_some_and(|volume| volume.store().read_only().is_set())
+            {
+                world.lock().expect("no panic").read_only = true;
+            }
+            if moment >= cut {
+                failure = Some(CUT.to_string());
+            } else if moment >= next {
                 // Neighbouring moments differ in one operation only: look at some together.
-                next = moment
-                    + if rng.percent(30) {
-                        1
-                    } else {
-                        rng.between(1, interval.saturating_mul(2))
-                    };
+                let step = if rng.percent(30) {
+                    1
+                } else {
+                    rng.between(1, interval * 2)
+                };
+                next = moment.saturating_add(step);
                 let image = disk.crash(&mut rng);
                 totals.crashes += 1;
-                let world = world.lock().expect("no panic");
-                match check_crashed(&image, &world, strictness) {
+                match check_crashed(&image, &world.lock().expect("no panic"), strictness) {
                     Ok(replayed) => totals.replayed += replayed,
                     Err(error) => {
                         failure = Some(format!("power failure at moment {moment}: {error}"))
@@ -346,8 +376,14 @@ impl Sim {
         self.totals.add(totals);
         match (failure, run) {
             (Some(failure), _) => Err(failure),
-            (None, Ok(())) => self.check(),
-            (None, Err(stop)) => Err(self.check().err().unwrap_or_else(|| stop.to_string())),
+            (None, Ok(value)) => Ok(value),
+            (None, Err(stop)) => {
+                let violation = self.check().err();
+                Err(format!(
+                    "{what}: {}",
+                    violation.unwrap_or_else(|| stop.to_string())
+                ))
+            }
         }
     }
 
@@ -361,6 +397,7 @@ impl Sim {
         let replayed = check_crashed(&image, &self.world(), self.strictness)?;
         self.totals.replayed += replayed;
         self.world().model.crashed();
+        self.world().read_only = false;
         self.insert(image);
         Ok(())
     }
@@ -380,7 +417,8 @@ impl Sim {
     pub fn audit_saved(&mut self) -> Result<(), String> {
         let image = self.disk.contents();
         let audit = audit(&image, self.strictness)?;
-        if audit.volume.state != super::audit::volume::state::CLEAN {
+        let saved = [state::CLEAN, state::RECOVERING];
+        if !saved.contains(&audit.volume.state) {
             return Err(format!(
                 "the volume is saved in state {}",
                 audit.volume.state
@@ -402,19 +440,44 @@ impl Sim {
         let lbns = self.world().model.lbns();
         for lbn in lbns {
             let intake = self.intake.clone();
-            let data = self
-                .executor
-                .run(async move { intake.read(lbn * 8, 4096).await });
-            let data = data
-                .map_err(|stop| stop.to_string())?
-                .map_err(|error| format!("lbn {lbn}: {error:?}"))?;
+            let outcome =
+                self.drive("read back", async move { intake.read(lbn * 8, 4096).await })?;
+            let mut world = self.world();
+            // A read-only volume cannot write its dirty pages to make room for others.
+            if world.read_only && outcome == Err(RequestError::ReadOnly) {
+                continue;
+            }
+            let data = outcome.map_err(|error| format!("lbn {lbn}: {error:?}"))?;
             let data = data.try_into().expect("one block");
-            self.world()
-                .model
-                .check_current(lbn, &data)
-                .map_err(|violation| violation.to_string())?;
+            let checked = if world.read_only {
+                world.model.check_crash(lbn, &data)
+            } else {
+                world.model.check_current(lbn, &data)
+            };
+            checked.map_err(|violation| violation.to_string())?;
         }
         Ok(())
+    }
+
+    /// The volume has lost what was not flushed: any version that a crash may leave is accepted.
+    pub fn after_loss(&mut self) {
+        let mut world = self.world();
+        world.model.crashed();
+        world.read_only = false;
+    }
+
+    /// Changes the super block of the stopped volume, as an offline tool would.
+    pub fn change_super_block(&mut self, change: impl FnOnce(&mut Block)) {
+        let mut image = self.disk.contents();
+        let mut findings = Findings::default();
+        let start =
+            OnDisk::open(&image, &mut findings).map(|volume| volume.data_start - volume.bio_offset);
+        image.edit(start.expect("there is a volume"), |block| {
+            change(block);
+            let crc = crc32(&block[..434]);
+            block[434..438].copy_from_slice(&crc.to_le_bytes());
+        });
+        self.insert(image);
     }
 
     /// What has gone wrong so far.
@@ -463,6 +526,12 @@ impl Sim {
         totals.requests = self.world().requests;
         totals.steps = self.executor.steps();
         totals
+    }
+}
+
+async fn all(clients: Vec<Slot<()>>) {
+    for client in clients {
+        client.await;
     }
 }
 

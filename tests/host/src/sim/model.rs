@@ -277,6 +277,21 @@ impl Model {
         result
     }
 
+    /// The same on a volume that may have lost what was not flushed: any version will do.
+    pub fn end_read_after_loss(
+        &mut self,
+        token: ReadToken,
+        range: std::ops::Range<usize>,
+        data: &[u8],
+    ) -> Result<(), Violation> {
+        let any = ReadToken {
+            floor: 0,
+            quiet: None,
+            ..token
+        };
+        self.end_read(any, range, data)
+    }
+
     /// A flush is sent.
     pub fn begin_flush(&mut self) -> u64 {
         self.stamp()
@@ -447,7 +462,7 @@ pub fn describe(data: &[u8]) -> String {
 }
 
 fn list<'a>(versions: impl Iterator<Item = &'a Version>, range: &std::ops::Range<usize>) -> String {
-    let words: Vec<String> = versions
+    let mut words: Vec<String> = versions
         .map(|version| {
             let state = if version.acknowledged.is_some() {
                 "acknowledged"
@@ -457,6 +472,11 @@ fn list<'a>(versions: impl Iterator<Item = &'a Version>, range: &std::ops::Range
             format!("{} ({state})", describe(&version.data[range.clone()]))
         })
         .collect();
+    let count = words.len();
+    words.truncate(4);
+    if count > words.len() {
+        words.push(format!("{} more", count - words.len()));
+    }
     words.join(", ")
 }
 

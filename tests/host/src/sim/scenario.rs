@@ -2,14 +2,15 @@
 
 //! A life of a volume that the seed makes up: its shape, the hardware, the users, what goes wrong.
 
+use super::audit::volume::state;
 use super::codec::Behaviour;
 use super::content::DataMix;
-use super::disk::Latency;
+use super::disk::{Fault, Kind, Latency};
 use super::harness::Sim;
 use super::mkfs::Shape;
 use super::rng::Rng;
 use super::workload::Workload;
-use crate::engine::env::RequestError;
+use crate::engine::env::{IoError, RequestError};
 use crate::engine::volume::SuspendKind;
 
 /// Lives through about `operations` operations: several starts, suspends and crashes in between,
@@ -32,50 +33,132 @@ pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
     sim.parameters.index_entries = *rng.pick(&[64, 256, 4096]);
     sim.world().accepted_errors.push(RequestError::NoSpace);
 
-    let phases = rng.between(1, 5);
-    let mut started = false;
+    let phases = rng.between(1, 6);
     for phase in 0..phases {
         sim.disk().set_latency(any_latency(&mut rng));
         sim.codec().set_behaviour(any_codec(&mut rng));
-        if !started {
-            sim.start()?;
-            started = true;
+        // Power may also fail while the volume is loaded, recovered or saved.
+        sim.crash_every(rng.percent(30).then_some(50));
+        while !sim.is_running() {
+            if phase > 0 && rng.percent(25) {
+                sim.start_until_crash(rng.between(1, 600))?;
+            } else {
+                sim.start()?;
+            }
         }
         sim.volume().set_compression(packs && rng.percent(85));
         sim.volume().set_deduplication(rng.percent(85));
         let workload = any_workload(&mut rng, &shape, operations / phases);
-        if phase + 1 == phases && rng.percent(30) {
+        if rng.percent(30) {
             let moments = rng.between(1, workload.operations * 8);
-            return sim.work_until_crash(workload, moments);
+            sim.work_until_crash(workload, moments)?;
+            continue;
         }
         let crashes = *rng.pick(&[0, 2, 10]);
         sim.work_with_crashes(workload, crashes)?;
-        match rng.below(4) {
-            0 => sim.read_back()?,
-            1 => {
-                sim.suspend(SuspendKind::NoFlush)?;
-                sim.audit_crashes(2)?;
-                sim.resume()?;
-            }
-            2 => {
-                sim.suspend(SuspendKind::Save)?;
-                sim.audit_saved()?;
-                sim.audit_crashes(1)?;
-                sim.resume()?;
-                sim.audit_crashes(1)?;
-            }
-            _ => {
-                sim.stop()?;
-                sim.audit_saved()?;
-                sim.audit_crashes(1)?;
-                started = false;
-            }
+        end_of_phase(sim, &mut rng)?;
+    }
+    if !sim.is_running() {
+        sim.start()?;
+        sim.read_back()?;
+    }
+    sim.stop()?;
+    sim.audit_saved()
+}
+
+fn end_of_phase(sim: &mut Sim, rng: &mut Rng) -> Result<(), String> {
+    match rng.below(4) {
+        0 => sim.read_back(),
+        1 => {
+            sim.suspend(SuspendKind::NoFlush)?;
+            sim.audit_crashes(2)?;
+            sim.resume()
+        }
+        2 => {
+            sim.suspend(SuspendKind::Save)?;
+            sim.audit_saved()?;
+            sim.audit_crashes(1)?;
+            sim.resume()?;
+            sim.audit_crashes(1)
+        }
+        _ => {
+            sim.stop()?;
+            sim.audit_saved()?;
+            sim.audit_crashes(1)
         }
     }
-    if started {
-        sim.stop()?;
+}
+
+/// A life in which the device fails: what was flushed survives, also a forced rebuild.
+pub fn faulty_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
+    let mut rng = sim.rng.fork();
+    let shape = any_shape(&mut rng);
+    sim.format(shape);
+    sim.parameters.cache_pages = *rng.pick(&[24, 64, 512]);
+    sim.parameters.maximum_age_blocks = any_age(&mut rng, shape.journal_blocks);
+    sim.disk().set_latency(any_latency(&mut rng));
+    let errors = [
+        RequestError::NoSpace,
+        RequestError::Io,
+        RequestError::ReadOnly,
+    ];
+    sim.world().accepted_errors.extend(errors);
+    sim.start()?;
+    sim.work(any_workload(&mut rng, &shape, operations / 4))?;
+
+    for _ in 0..rng.between(1, 4) {
+        sim.disk().inject(any_fault(&mut rng, &shape, operations));
     }
+    sim.work(any_workload(&mut rng, &shape, operations / 2))?;
+    sim.disk().heal();
+    if !sim.is_read_only() {
+        sim.work(any_workload(&mut rng, &shape, operations / 4))?;
+    }
+    sim.read_back()?;
+    // A write that nobody waits for any more may have failed at the very end.
+    sim.suspend(SuspendKind::Save)?;
+    let read_only = sim.is_read_only();
+    sim.end()?;
+    if !read_only {
+        return sim.audit_saved();
+    }
+    // A volume that was left read-only comes up as its block map pages are; what only the recovery
+    // journal knows is missing until a rebuild. One that could not even record it recovers.
+    sim.after_loss();
+    sim.start()?;
+    sim.suspend(SuspendKind::Save)?;
+    sim.end()?;
+    sim.after_loss();
+    sim.change_super_block(|block| block[40] = state::FORCE_REBUILD as u8);
+    sim.start()?;
+    sim.read_back()?;
+    sim.work(any_workload(&mut rng, &shape, operations / 4))?;
+    sim.stop()?;
     sim.audit_saved()
+}
+
+/// A few errors somewhere.
+fn any_fault(rng: &mut Rng, shape: &Shape, operations: u64) -> Fault {
+    let all = 1..shape.physical_blocks();
+    let depot = shape.data_start + 61;
+    let blocks = match rng.below(5) {
+        // The super block.
+        0 => shape.data_start..shape.data_start + 1,
+        // Roots of the block map.
+        1 => shape.data_start + 1..depot,
+        // Recovery journal and summary.
+        2 => shape.physical_blocks() - 64 - shape.journal_blocks..shape.physical_blocks(),
+        // The metadata of the first slab.
+        3 => depot + shape.data_blocks()..depot + shape.slab_blocks,
+        _ => all,
+    };
+    Fault {
+        kind: *rng.pick(&[Kind::Read, Kind::Write, Kind::Flush]),
+        blocks,
+        skip: *rng.pick(&[0, 10, operations / 4]),
+        count: *rng.pick(&[1, 1, 5, u64::MAX]),
+        error: *rng.pick(&[IoError::Io, IoError::Timeout]),
+    }
 }
 
 /// From a volume that is full after a few hundred writes to one of the usual proportions.

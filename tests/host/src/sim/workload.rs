@@ -97,6 +97,8 @@ pub struct World {
     pub model: Model,
     /// Errors that requests may end with.
     pub accepted_errors: Vec<RequestError>,
+    /// The volume is read-only: writes that were acknowledged, but not flushed, may be missing.
+    pub read_only: bool,
     /// What went wrong.
     pub violations: Vec<String>,
     /// Requests sent.
@@ -289,7 +291,13 @@ impl Client {
             Ok(data) => {
                 let start = part.start as usize * SECTOR_SIZE;
                 let mut world = self.world();
-                if let Err(violation) = world.model.end_read(token, start..start + bytes, data) {
+                let range = start..start + bytes;
+                let checked = if world.read_only {
+                    world.model.end_read_after_loss(token, range, data)
+                } else {
+                    world.model.end_read(token, range, data)
+                };
+                if let Err(violation) = checked {
                     world.violate(format!("request #{number}: {violation}"));
                 }
             }

@@ -110,7 +110,15 @@ pub fn audit(medium: &dyn Blocks, strictness: Strictness) -> Result<Audit<'_>, S
     let audit = match volume.state {
         state::NEW => new_volume(volume, &mut findings),
         state::CLEAN => saved_volume(volume, strictness, &mut findings),
-        state::DIRTY => crashed_volume(volume, strictness, &mut findings),
+        state::RECOVERING => {
+            let unscrubbed = Strictness {
+                clean_slabs: false,
+                ..strictness
+            };
+            saved_volume(volume, unscrubbed, &mut findings)
+        }
+        // Nothing is written after the mode was entered: the volume is as if power had failed then.
+        state::DIRTY | state::READ_ONLY => crashed_volume(volume, strictness, &mut findings),
         other => {
             return Err(format!("the volume is in state {other}"));
         }
@@ -211,7 +219,7 @@ fn check_slabs(
     findings: &mut Findings,
 ) -> u64 {
     forest.check_usage(findings);
-    let saved = volume.state == state::CLEAN;
+    let saved = [state::CLEAN, state::RECOVERING].contains(&volume.state);
     let all_halves = journal.halves(volume, journal.first);
     let needed_halves = journal.halves(volume, journal.slab_head);
     let mut expected = vec![BTreeMap::<u64, Usage>::new(); volume.slabs as usize];

@@ -18,6 +18,10 @@ pub mod state {
     pub const CLEAN: u32 = 2;
     /// In read-only mode.
     pub const READ_ONLY: u32 = 3;
+    /// To be rebuilt from the block map.
+    pub const FORCE_REBUILD: u32 = 4;
+    /// Saved before all slabs had their journals applied.
+    pub const RECOVERING: u32 = 5;
 }
 
 /// Entries in a block map page.
