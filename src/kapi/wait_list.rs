@@ -13,6 +13,10 @@
 //! A waiter links its node first and evaluates its condition afterwards, so an event is either seen by the condition or
 //! finds the node. A [`WaitList::wake_one`] that hits a waiter which then needs no wake-up (its condition had already
 //! been met, or its future is dropped) is passed on to the next one.
+//!
+//! # Nobody starves
+//!
+//! Where all are woken and one gets what they wait for, the others go back to the places they had: before those who came later.
 
 use core::cell::UnsafeCell;
 use core::future::Future;
@@ -52,6 +56,8 @@ struct Node {
     next: *mut Node,
     /// [`Links::epoch`] when the node was linked.
     epoch: u64,
+    /// The place in line: drawn when the node was first linked, and kept over wake-ups in vain. 0: none yet.
+    turn: u64,
     state: NodeState,
     waker: Option<Waker>,
 }
@@ -62,6 +68,7 @@ impl Node {
             previous: ptr::null_mut(),
             next: ptr::null_mut(),
             epoch: 0,
+            turn: 0,
             state: NodeState::Unlinked,
             waker: None,
         }
@@ -84,36 +91,35 @@ impl Chain {
         last: ptr::null_mut(),
     };
 
+    /// Puts `node` behind those whose turn comes before its own.
+    ///
     /// # Safety
     ///
     /// `node` is live, in no chain, and stays where it is until it is removed.
-    unsafe fn push_back(&mut self, node: *mut Node) {
-        // SAFETY: `node` is live by the contract, `last` by the invariant.
+    unsafe fn insert(&mut self, node: *mut Node) {
+        // SAFETY: `node` is live by the contract, all others by the invariant.
         unsafe {
-            (*node).next = ptr::null_mut();
-            (*node).previous = self.last;
-            match self.last.as_mut() {
-                Some(last) => last.next = node,
-                None => self.first = node,
+            let turn = (*node).turn;
+            // As a rule the place is at one of the ends: at the front after a `wake_one` in vain, at the back for a newcomer.
+            // After a `wake_all` the waiters come back in their order, and only newcomers are behind them.
+            let mut previous = self.last;
+            if !self.first.is_null() && (*self.first).turn > turn {
+                previous = ptr::null_mut();
             }
-        }
-        self.last = node;
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Chain::push_back`].
-    unsafe fn push_front(&mut self, node: *mut Node) {
-        // SAFETY: `node` is live by the contract, `first` by the invariant.
-        unsafe {
-            (*node).previous = ptr::null_mut();
-            (*node).next = self.first;
-            match self.first.as_mut() {
-                Some(first) => first.previous = node,
+            while !previous.is_null() && (*previous).turn > turn {
+                previous = (*previous).previous;
+            }
+            let next = match previous.as_mut() {
+                Some(previous) => mem::replace(&mut previous.next, node),
+                None => mem::replace(&mut self.first, node),
+            };
+            match next.as_mut() {
+                Some(next) => next.previous = node,
                 None => self.last = node,
             }
+            (*node).previous = previous;
+            (*node).next = next;
         }
-        self.first = node;
     }
 
     /// # Safety
@@ -159,11 +165,13 @@ impl Chain {
 ///
 /// A linked node is in `queue` if its epoch is the current one, else in `waking`.
 pub struct Links {
-    /// Waiters, the longest waiting one first.
+    /// Waiters by their turns.
     queue: Chain,
     /// Waiters that a [`WaitList::wake_all`] has yet to call.
     waking: Chain,
     epoch: u64,
+    /// The last turn that was drawn.
+    last_turn: u64,
 }
 
 // SAFETY: the pointers lead to nodes whose every field is guarded by the same lock as the `Links`; the wakers in them
@@ -176,6 +184,7 @@ impl Links {
         queue: Chain::EMPTY,
         waking: Chain::EMPTY,
         epoch: 0,
+        last_turn: 0,
     };
 
     fn is_empty(&self) -> bool {
@@ -185,17 +194,19 @@ impl Links {
     /// # Safety
     ///
     /// `node` is live, unlinked, belongs to this list and stays where it is until it is unlinked or woken.
-    unsafe fn link(&mut self, node: *mut Node, waker: Waker, first: bool) {
+    unsafe fn link(&mut self, node: *mut Node, waker: Waker) {
         // SAFETY: by the contract.
         unsafe {
             (*node).state = NodeState::Linked;
             // INVARIANT: the current epoch goes with `queue`.
             (*node).epoch = self.epoch;
             (*node).waker = Some(waker);
-            match first {
-                true => self.queue.push_front(node),
-                false => self.queue.push_back(node),
+            if (*node).turn == 0 {
+                // 2^64 do not wrap.
+                self.last_turn = self.last_turn.wrapping_add(1);
+                (*node).turn = self.last_turn;
             }
+            self.queue.insert(node);
         }
     }
 
@@ -262,7 +273,6 @@ impl<L: LinksLock> WaitList<L> {
             condition,
             node: UnsafeCell::new(Node::new()),
             registered: false,
-            first: false,
             _pinned: PhantomPinned,
         }
     }
@@ -300,8 +310,6 @@ pub struct WaitUntil<'a, L: LinksLock, F> {
     node: UnsafeCell<Node>,
     /// Whether `node` may be linked or woken. While it is false, nobody else knows the node.
     registered: bool,
-    /// Whether to queue before all others: set after a wake-up in vain, to keep the turn.
-    first: bool,
     _pinned: PhantomPinned,
 }
 
@@ -311,11 +319,11 @@ unsafe impl<L: LinksLock + Sync, F: Send> Send for WaitUntil<'_, L, F> {}
 impl<L: LinksLock, F> WaitUntil<'_, L, F> {
     /// Links the node.
     fn register(&mut self, waker: &Waker) {
-        let (node, waker, first) = (self.node.get(), waker.clone(), self.first);
+        let (node, waker) = (self.node.get(), waker.clone());
         self.list.lock.with(|links| {
             // SAFETY: `registered` is false, so the node is unlinked; it is pinned with the future, and `leave` runs
             // before it goes.
-            unsafe { links.link(node, waker, first) }
+            unsafe { links.link(node, waker) }
         });
         self.registered = true;
     }
@@ -337,7 +345,6 @@ impl<L: LinksLock, F> WaitUntil<'_, L, F> {
         });
         if woken {
             self.registered = false;
-            self.first = true;
         }
     }
 

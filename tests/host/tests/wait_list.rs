@@ -5,10 +5,11 @@
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rvdo_host::rt::{SpinLock, WaitList};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
@@ -101,6 +102,49 @@ fn a_satisfied_condition_needs_no_wake_up() {
     let gate = Semaphore::new(1);
     assert!(Waiter::new(gate.acquire()).poll());
     assert!(gate.waiters.is_empty());
+}
+
+/// Queues its task, as an executor does.
+struct Queued {
+    client: usize,
+    ready: Arc<Mutex<VecDeque<usize>>>,
+}
+
+impl Wake for Queued {
+    fn wake(self: Arc<Self>) {
+        self.ready.lock().unwrap().push_back(self.client);
+    }
+}
+
+/// A lock that everybody is woken for, as where waiters for different things share a list. Each of the clients comes back as
+/// soon as it had the lock.
+#[test]
+fn nobody_starves_where_all_are_woken() {
+    const CLIENTS: usize = 6;
+    let gate = Semaphore::new(0);
+    let ready = Arc::new(Mutex::new(VecDeque::from_iter(0..CLIENTS)));
+    let mut futures: Vec<_> = (0..CLIENTS).map(|_| Box::pin(gate.acquire())).collect();
+    let mut served = Vec::new();
+    while served.len() < 5 * CLIENTS {
+        let Some(client) = ready.lock().unwrap().pop_front() else {
+            *gate.permits.lock() += 1;
+            gate.waiters.wake_all();
+            continue;
+        };
+        let waker = Waker::from(Arc::new(Queued {
+            client,
+            ready: ready.clone(),
+        }));
+        let mut cx = Context::from_waker(&waker);
+        if futures[client].as_mut().poll(&mut cx).is_ready() {
+            served.push(client);
+            futures[client] = Box::pin(gate.acquire());
+            ready.lock().unwrap().push_back(client);
+        }
+    }
+    for (round, clients) in served.chunks(CLIENTS).enumerate() {
+        assert_eq!(clients, [0, 1, 2, 3, 4, 5], "round {round}: {served:?}");
+    }
 }
 
 #[test]
