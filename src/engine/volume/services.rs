@@ -135,6 +135,9 @@ impl<E: Env> Volume<E> {
 }
 
 /// Starts one task with a share in the volume.
+///
+/// Not inlined: the caller, who goes on to do I/O, would have room for all futures at once in its stack frame.
+#[inline(never)]
 fn spawn<E, F, T>(volume: &Arc<Volume<E>>, task: F) -> Result<(), Error>
 where
     E: Env,
