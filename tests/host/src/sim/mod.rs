@@ -18,6 +18,7 @@
 pub mod audit;
 pub mod codec;
 pub mod content;
+pub mod crash;
 pub mod disk;
 pub mod env;
 pub mod executor;
