@@ -12,6 +12,7 @@
 use core::future::Future;
 use core::ops::Range;
 
+use crate::engine::format::StreamFormat;
 use crate::engine::units::DeviceBlock;
 use crate::rt::{AllocError, Page, PagePair};
 
@@ -19,7 +20,7 @@ use crate::rt::{AllocError, Page, PagePair};
 pub trait Env: Send + Sync + Sized + 'static {
     /// The block device underneath.
     type Device: Device;
-    /// The compressor in use.
+    /// The compressors.
     type Codec: Codec;
     /// A request from above.
     type Request: UserRequest;
@@ -29,7 +30,7 @@ pub trait Env: Send + Sync + Sized + 'static {
     /// The block device underneath.
     fn device(&self) -> &Self::Device;
 
-    /// The compressor in use.
+    /// The compressors.
     fn codec(&self) -> &Self::Codec;
 
     /// Where requests come from.
@@ -141,29 +142,33 @@ pub enum CodecError {
     Corrupt,
     /// The driver is in trouble; the data is not to blame.
     Failed,
+    /// There is nothing here that decompresses the format.
+    Unknown,
 }
 
-/// A compressor together with its decompressor.
+/// What a compressor made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compressed {
+    /// What the bytes are.
+    pub format: StreamFormat,
+    /// How many there are, at most [`StreamFormat::fragment_bytes_max`].
+    pub bytes: usize,
+}
+
+/// Compressors and decompressors. Which compressor is in use, and so the format of what is made, may change at any time; what
+/// was made once can always be read.
 pub trait Codec: Send + Sync {
-    /// The name of the driver that does the work.
-    fn driver(&self) -> &str;
-
-    /// The name of the algorithm, which says what the result looks like.
-    fn algorithm(&self) -> &str;
-
-    /// Compresses the 4096 bytes of `src` into `dst`. `Ok(n)` means that `n` bytes, at most
-    /// `limit`, came out.
+    /// Compresses the 4096 bytes of `src` into `dst`, with the compressor in use.
     fn compress(
         &self,
         src: Page,
         dst: PagePair,
-        limit: usize,
-    ) -> impl Future<Output = (Page, PagePair, Result<usize, CodecError>)> + Send;
+    ) -> impl Future<Output = (Page, PagePair, Result<Compressed, CodecError>)> + Send;
 
-    /// Decompresses the bytes of `src` in `range` into `dst`. `Ok` only if exactly 4096 bytes
-    /// came out.
+    /// Decompresses the bytes of `src` in `range`, which are of `format`, into `dst`. `Ok` only if exactly 4096 bytes came out.
     fn decompress(
         &self,
+        format: StreamFormat,
         src: Page,
         range: Range<usize>,
         dst: Page,

@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod block_map;
-pub mod codec;
 pub mod dedupe;
 pub mod depot;
 pub mod env;

@@ -5,7 +5,6 @@
 //! No state and no locks; waits for the device and for the codec. Whoever reads keeps the block from being reused: by the lock of
 //! a logical block that is mapped to it, or by a pin.
 
-use crate::engine::codec::stream_format;
 use crate::engine::env::{Codec, CodecError, Env, IoClass, IoError};
 use crate::engine::error::Error;
 use crate::engine::format::compressed_block::CompressedBlock;
@@ -51,21 +50,19 @@ pub async fn read_fragment<E: Env>(
         Ok(fragment) => fragment,
         Err(error) => return (data, scratch, Err(error.into())),
     };
-    if stream_format(store.codec()) != Some(format) {
-        let error =
-            Error::Unsupported("a compressed block is not of the format of the volume's codec");
-        return (data, scratch, Err(error));
-    }
 
     let counters = &store.statistics().codec;
     counters.decompress_calls.increment();
     counters.outstanding.increment();
-    let (scratch, data, result) = store.codec().decompress(scratch, range, data).await;
+    let (scratch, data, result) = store.codec().decompress(format, scratch, range, data).await;
     counters.outstanding.decrement();
     let result = result.map_err(|error| {
         counters.decompress_errors.increment();
         match error {
             CodecError::Failed => Error::Io(IoError::Io),
+            CodecError::Unknown => Error::Unsupported(
+                "a compressed block is of a format that no driver here can decompress",
+            ),
             CodecError::Corrupt | CodecError::Incompressible => {
                 Error::Format(FormatError::BadFragment)
             }

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The text of the `compress-stats` message: which driver compresses, and how well.
+//! The text of the `compress-stats` message: which drivers compress, and how well.
 //!
 //! The fields of the `stats` message are an interface that cannot grow, so the codec's are here,
-//! in the same form. New fields go to the end. Pure values: no locks, nothing to await.
+//! in the same form. First come the sums of the volume, then a group for each driver that was used since
+//! the volume was opened. New fields go to the end of their group. Pure values: no locks, nothing to await.
 
 use core::fmt::{self, Write};
 
+use crate::engine::format::{RequiredFlags, StreamFormat};
 use crate::engine::statistics::CodecStats;
+use crate::target::compression_type::CompressionType;
+use crate::target::driver_list::DriverList;
+use crate::target::figures::{ratio_x100, Figures};
 use crate::target::text::Braces;
 
 /// What the `compress-stats` message tells of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct CompressReport<'a> {
-    /// What the table asked for.
-    pub requested: &'a str,
+    /// What was asked for.
+    pub requested: CompressionType,
     /// The algorithm in use.
     pub algorithm: &'a str,
     /// The driver in use.
@@ -23,13 +28,34 @@ pub struct CompressReport<'a> {
     pub asynchronous: bool,
     /// Whether new blocks are compressed.
     pub enabled: bool,
+    /// The format of new blocks.
+    pub format: StreamFormat,
+    /// The drivers to prefer for compression.
+    pub compress_accelerators: DriverList,
+    /// The drivers to prefer for decompression.
+    pub decompress_accelerators: DriverList,
+    /// Whether the driver is being left alone, because it failed.
+    pub backing_off: bool,
+    /// Whether every compressed block is checked.
+    pub verify: bool,
+    /// What the volume requires.
+    pub required: Option<RequiredFlags>,
     /// What was counted.
     pub codec: CodecStats,
 }
 
 /// Writes the text of the `compress-stats` message.
-pub fn write_compress_stats(out: &mut dyn Write, report: &CompressReport<'_>) -> fmt::Result {
+pub fn write_compress_stats<'f>(
+    out: &mut dyn Write,
+    report: &CompressReport<'_>,
+    drivers: impl Iterator<Item = &'f Figures> + Clone,
+) -> fmt::Result {
     let codec = &report.codec;
+    let sum = |count: fn(&Figures) -> u64| {
+        drivers
+            .clone()
+            .fold(0_u64, |sum, driver| sum.saturating_add(count(driver)))
+    };
     let ratio_x100 = ratio_x100(codec.input_bytes, codec.payload_bytes);
     Braces::write(out, |text| {
         text.field("algorithm", report.algorithm)?;
@@ -53,19 +79,36 @@ pub fn write_compress_stats(out: &mut dyn Write, report: &CompressReport<'_>) ->
             ("incompressible", codec.incompressible),
             ("errors", codec.errors),
             ("decompress_calls", codec.decompress_calls),
-            ("decompress_retries", codec.decompress_retries),
+            (
+                "decompress_retries",
+                sum(|driver| driver.decompress_errors.get()),
+            ),
             ("decompress_errors", codec.decompress_errors),
             ("outstanding", codec.outstanding),
         ])?;
         text.field("requested", report.requested)?;
-        text.flag("enabled", report.enabled)
+        text.flag("enabled", report.enabled)?;
+        text.field("format", report.format.name())?;
+        text.field("compress_accelerators", report.compress_accelerators)?;
+        text.field("decompress_accelerators", report.decompress_accelerators)?;
+        text.flag("backing_off", report.backing_off)?;
+        text.numbers(&[
+            ("fallbacks", sum(|driver| driver.fallbacks.get())),
+            ("stalls", sum(|driver| driver.stalls.get())),
+            ("verify_errors", codec.verify_errors),
+        ])?;
+        text.flag("verify", report.verify)?;
+        match report.required {
+            Some(flags) => {
+                text.field("volume", format_args!("67.1 {:#010x}", flags.encode()))?;
+            }
+            None => text.field("volume", "67.0")?,
+        }
+        text.group("drivers", |text| {
+            for driver in drivers.clone() {
+                driver.write(text)?;
+            }
+            Ok(())
+        })
     })
-}
-
-/// How many times smaller blocks became, in hundredths, rounded down. Zero before the first.
-fn ratio_x100(input_bytes: u64, payload_bytes: u64) -> u64 {
-    input_bytes
-        .saturating_mul(100)
-        .checked_div(payload_bytes)
-        .unwrap_or(0)
 }

@@ -8,54 +8,65 @@
 
 use core::fmt;
 
+pub use crate::engine::format::StreamFormat;
+
 /// The longest name the crypto API knows, without its terminating NUL.
 const NAME_MAX_BYTES: usize = 127;
 
-/// What a compressed block looks like on the volume, whoever made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamFormat {
-    /// LZ4 block format: what every volume of the original format holds.
-    Lz4,
-    /// Raw DEFLATE (RFC 1951).
-    Deflate,
-    /// One Zstandard frame.
-    Zstd,
+/// An algorithm or driver whose output is known.
+struct Algorithm {
+    name: &'static str,
+    format: StreamFormat,
+    /// The smallest and the largest value of its option, if it has one.
+    option: Option<(u32, u32)>,
+}
+
+const fn plain(name: &'static str, format: StreamFormat) -> Algorithm {
+    Algorithm {
+        name,
+        format,
+        option: None,
+    }
+}
+
+/// One row for each. Drivers that are not here are found by the algorithm that the kernel says they implement.
+const ALGORITHMS: &[Algorithm] = &[
+    Algorithm {
+        name: "lz4",
+        format: StreamFormat::Lz4,
+        // The acceleration. A driver of our own takes it, see `ACCELERATED_LZ4`.
+        option: Some((1, 65_537)),
+    },
+    plain("lz4-scomp", StreamFormat::Lz4),
+    plain("lz4hc", StreamFormat::Lz4),
+    plain("lz4hc-scomp", StreamFormat::Lz4),
+    plain("hisi-lz4-acomp", StreamFormat::Lz4),
+    plain("deflate", StreamFormat::Deflate),
+    plain("deflate-generic", StreamFormat::Deflate),
+    plain("deflate-scomp", StreamFormat::Deflate),
+    plain("deflate-iaa", StreamFormat::Deflate),
+    plain("qat_deflate", StreamFormat::Deflate),
+    plain("hisi-deflate-acomp", StreamFormat::Deflate),
+    plain("zstd", StreamFormat::Zstd),
+    plain("zstd-generic", StreamFormat::Zstd),
+    plain("zstd-scomp", StreamFormat::Zstd),
+    plain("qat_zstd", StreamFormat::Zstd),
+];
+
+/// The algorithm that the driver for `lz4` with an acceleration registers, followed by the acceleration.
+pub const ACCELERATED_LZ4: &str = "rvdo-lz4-";
+
+fn known(name: &str) -> Option<&'static Algorithm> {
+    ALGORITHMS.iter().find(|algorithm| algorithm.name == name)
 }
 
 impl StreamFormat {
     /// The format that the kernel's algorithm or driver `name` produces, if it has one here.
     pub fn of_algorithm(name: &str) -> Option<Self> {
-        match name {
-            "lz4" | "lz4-scomp" | "lz4hc" | "lz4hc-scomp" | "hisi-lz4-acomp" => Some(Self::Lz4),
-            "deflate" | "deflate-generic" | "deflate-scomp" | "deflate-iaa" | "qat_deflate"
-            | "hisi-deflate-acomp" => Some(Self::Deflate),
-            "zstd" | "zstd-generic" | "zstd-scomp" | "qat_zstd" => Some(Self::Zstd),
-            _ => None,
+        if name.starts_with(ACCELERATED_LZ4) {
+            return Some(Self::Lz4);
         }
-    }
-
-    /// The plain name, which is also the kernel's name of the algorithm.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Deflate => "deflate",
-            Self::Zstd => "zstd",
-        }
-    }
-
-    /// The smallest and the largest value of the option: acceleration for LZ4, level otherwise.
-    const fn option_range(self) -> (u32, u32) {
-        match self {
-            Self::Lz4 => (1, 65_537),
-            Self::Deflate => (1, 9),
-            Self::Zstd => (1, 22),
-        }
-    }
-}
-
-impl fmt::Display for StreamFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        known(name).map(|algorithm| algorithm.format)
     }
 }
 
@@ -161,8 +172,8 @@ fn parse_option(algorithm: &str, text: &str) -> Result<u32, CompressionTypeError
     let option = text
         .parse()
         .map_err(|_| CompressionTypeError::OptionNotANumber)?;
-    if let Some(format) = StreamFormat::of_algorithm(algorithm) {
-        let (min, max) = format.option_range();
+    if let Some(algorithm) = known(algorithm) {
+        let (min, max) = algorithm.option.ok_or(CompressionTypeError::NoOption)?;
         if !(min..=max).contains(&option) {
             return Err(CompressionTypeError::OptionOutOfRange { min, max });
         }
@@ -184,6 +195,8 @@ pub enum CompressionTypeError {
         /// The largest value.
         max: u32,
     },
+    /// The algorithm has no option.
+    NoOption,
     /// Neither this driver nor the kernel knows what the algorithm's output looks like.
     UnknownAlgorithm,
 }
@@ -198,6 +211,9 @@ impl fmt::Display for CompressionTypeError {
             Self::OptionOutOfRange { min, max } => {
                 write!(f, "must have a number from {min} to {max} after the colon")
             }
+            Self::NoOption => f.write_str(
+                "has a number after the colon, but the kernel's driver for this algorithm takes none (lz4 does)",
+            ),
             Self::UnknownAlgorithm => {
                 f.write_str("must name an lz4, deflate or zstd driver that this kernel has")
             }
@@ -232,8 +248,8 @@ impl fmt::Display for NeedsUpgrade<'_> {
         write!(
             f,
             "compressionType {} needs the per-block algorithm field; this volume has the original \
-             format, whose blocks can only be lz4. Upgrade it first (see docs/upgrade.md) or ask \
-             for lz4. The volume stays as it is.",
+             format, whose blocks can only be lz4. Load it once with 'upgrade on', or send \
+             'dmsetup message <device> 0 upgrade' (see docs/upgrade.md). The volume stays as it is.",
             self.wanted
         )
     }

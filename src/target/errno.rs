@@ -76,6 +76,7 @@ impl From<FormatError> for Errno {
     fn from(error: FormatError) -> Self {
         match error {
             FormatError::UnsupportedVersion { .. }
+            | FormatError::UnknownFeature { .. }
             | FormatError::BadConfiguration(_)
             | FormatError::ParameterMismatch { .. } => Self::Invalid,
             FormatError::NoSpace { .. } => Self::NoSpace,
@@ -103,7 +104,9 @@ impl From<MessageError> for Errno {
     fn from(error: MessageError) -> Self {
         match error {
             MessageError::Busy => Self::Busy,
-            MessageError::Unknown | MessageError::UnknownDumpSection => Self::Invalid,
+            MessageError::Unknown
+            | MessageError::UnknownDumpSection
+            | MessageError::EstimateCount => Self::Invalid,
         }
     }
 }

@@ -97,6 +97,9 @@ impl DumpSections {
     }
 }
 
+/// The most blocks that `compress-estimate` looks at.
+const ESTIMATE_BLOCKS_MAX: u32 = 1_000_000;
+
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'w> {
@@ -120,6 +123,27 @@ pub enum Message<'w> {
     IndexEnable,
     /// Start or stop compressing.
     Compression(bool),
+    /// Compress with another algorithm or driver.
+    CompressionType(&'w str),
+    /// Prefer other drivers for compression, decompression or both.
+    Accelerators {
+        /// Take the list for compression.
+        compression: bool,
+        /// Take the list for decompression.
+        decompression: bool,
+        /// The list as given.
+        list: &'w str,
+    },
+    /// Check every compressed block, or stop that.
+    CompressionVerify(bool),
+    /// Say what an upgrade would do.
+    UpgradeCheck,
+    /// Let the volume hold other formats than LZ4.
+    Upgrade,
+    /// Make the volume one of the original format.
+    Downgrade,
+    /// Say what each algorithm would save, from a sample of that many blocks.
+    CompressEstimate(u32),
     /// Compress and decompress a few blocks with an algorithm or driver, or with the one in use.
     SelfTest(Option<&'w str>),
 }
@@ -145,6 +169,37 @@ impl<'w> Message<'w> {
             [value] if is("compression") && value.eq_ignore_ascii_case("off") => {
                 Ok(Self::Compression(false))
             }
+            [value] if is("compression-type") => Ok(Self::CompressionType(value)),
+            [list] if is("accelerators") => Ok(Self::Accelerators {
+                compression: true,
+                decompression: true,
+                list,
+            }),
+            [list] if is("compress-accelerators") => Ok(Self::Accelerators {
+                compression: true,
+                decompression: false,
+                list,
+            }),
+            [list] if is("decompress-accelerators") => Ok(Self::Accelerators {
+                compression: false,
+                decompression: true,
+                list,
+            }),
+            [value] if is("compression-verify") && value.eq_ignore_ascii_case("on") => {
+                Ok(Self::CompressionVerify(true))
+            }
+            [value] if is("compression-verify") && value.eq_ignore_ascii_case("off") => {
+                Ok(Self::CompressionVerify(false))
+            }
+            [] if is("upgrade") => Ok(Self::Upgrade),
+            [what] if is("upgrade") && what.eq_ignore_ascii_case("check") => Ok(Self::UpgradeCheck),
+            [] if is("downgrade") => Ok(Self::Downgrade),
+            [count] if is("compress-estimate") => count
+                .parse()
+                .ok()
+                .filter(|count| (1..=ESTIMATE_BLOCKS_MAX).contains(count))
+                .map(Self::CompressEstimate)
+                .ok_or(MessageError::EstimateCount),
             [] if is("selftest") => Ok(Self::SelfTest(None)),
             [algorithm] if is("selftest") => Ok(Self::SelfTest(Some(algorithm))),
             _ => Err(MessageError::Unknown),
@@ -158,6 +213,7 @@ impl<'w> Message<'w> {
             Self::Stats
                 | Self::Config
                 | Self::CompressStats
+                | Self::UpgradeCheck
                 | Self::Dump(_)
                 | Self::DumpOnShutdown
                 | Self::IndexClose
@@ -175,6 +231,8 @@ pub enum MessageError {
     Unknown,
     /// `dump` has no such section.
     UnknownDumpSection,
+    /// `compress-estimate` takes a number of blocks.
+    EstimateCount,
     /// Another message runs.
     Busy,
 }
@@ -186,6 +244,7 @@ impl fmt::Display for MessageError {
             Self::UnknownDumpSection => {
                 "dump: the sections are viopool, pools, vdo, queues, threads, default and all"
             }
+            Self::EstimateCount => "compress-estimate: the number of blocks is from 1 to 1000000",
             Self::Busy => "another dmsetup message is being carried out",
         })
     }

@@ -8,6 +8,7 @@
 use core::fmt;
 
 use crate::target::compression_type::{CompressionType, CompressionTypeError};
+use crate::target::driver_list::DriverList;
 use crate::target::table_error::Notice;
 
 /// The smallest and the largest slab in blocks.
@@ -133,6 +134,14 @@ pub struct TableOptions {
     pub compression: bool,
     /// `compressionType`: with what. `None` if the table does not say.
     pub compression_type: Option<CompressionType>,
+    /// `compressAccelerators`, or `accelerators` for both: the drivers to prefer for compression.
+    pub compress_accelerators: DriverList,
+    /// `decompressAccelerators`, or `accelerators` for both: the drivers to prefer for decompression.
+    pub decompress_accelerators: DriverList,
+    /// `compressionVerify`: whether every compressed block is checked.
+    pub compression_verify: bool,
+    /// `upgrade`: whether a volume of the original format is upgraded when it starts.
+    pub upgrade: bool,
     /// `indexMemory`: used when the volume is formatted.
     pub index_memory: IndexMemory,
     /// `indexSparse`: used when the volume is formatted.
@@ -149,6 +158,10 @@ impl Default for TableOptions {
             deduplication: true,
             compression: false,
             compression_type: None,
+            compress_accelerators: DriverList::AUTO,
+            decompress_accelerators: DriverList::AUTO,
+            compression_verify: false,
+            upgrade: false,
             index_memory: IndexMemory::QUARTER_GIGABYTE,
             index_sparse: false,
             slab_size_blocks: 1 << 19,
@@ -173,6 +186,17 @@ impl TableOptions {
             "deduplication" => self.deduplication = on_or_off(value).map_err(wrong)?,
             "compression" => self.compression = on_or_off(value).map_err(wrong)?,
             "indexSparse" => self.index_sparse = on_or_off(value).map_err(wrong)?,
+            "compressionVerify" => self.compression_verify = on_or_off(value).map_err(wrong)?,
+            "upgrade" => self.upgrade = on_or_off(value).map_err(wrong)?,
+            "accelerators" | "compressAccelerators" | "decompressAccelerators" => {
+                let list = DriverList::parse(value).ok_or(wrong(OptionProblem::Accelerators))?;
+                if key != "decompressAccelerators" {
+                    self.compress_accelerators = list;
+                }
+                if key != "compressAccelerators" {
+                    self.decompress_accelerators = list;
+                }
+            }
             "compressionType" => {
                 let wanted = CompressionType::parse(value)
                     .map_err(|error| wrong(OptionProblem::CompressionType(error)))?;
@@ -291,6 +315,8 @@ pub enum OptionProblem {
     },
     /// The value is not a type of compression.
     CompressionType(CompressionTypeError),
+    /// The value is not a list of drivers.
+    Accelerators,
     /// There is no such key, and its value is not a number.
     UnknownKey,
     /// A part of a thread string has no number.
@@ -318,6 +344,10 @@ impl fmt::Display for OptionError<'_> {
                 "{key} must be a power of two from {min} to {max} blocks, not {value:?}"
             ),
             OptionProblem::CompressionType(error) => write!(f, "{key} {error}, not {value:?}"),
+            OptionProblem::Accelerators => write!(
+                f,
+                "{key} must be auto, none, or names of drivers with commas between, not {value:?}"
+            ),
             OptionProblem::UnknownKey => write!(
                 f,
                 "unknown option {key:?} with the value {value:?}; an unknown option is ignored \

@@ -24,6 +24,7 @@
 use core::ops::Range;
 
 use super::field::{bytes_at, get_u32, get_u8, put_u32, put_u8, set_bytes_at};
+pub use super::stream_format::StreamFormat;
 use super::{Component, FormatError, Version};
 use crate::engine::units::{Block, FragmentSlot, BLOCK_SIZE, MAX_FRAGMENTS};
 
@@ -40,46 +41,15 @@ const DATA_1: usize = SIZES + MAX_FRAGMENTS * SIZE_BYTES;
 const STREAM_FORMAT: usize = DATA_1;
 const DATA_2: usize = STREAM_FORMAT + 1;
 
-/// What a fragment's bytes are. The number on disk names a format, never an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StreamFormat {
-    /// 1: one LZ4 block, without a frame.
-    Lz4,
-    /// 2: one zstd frame.
-    Zstd,
-    /// 16: raw deflate (RFC 1951).
-    Deflate,
+/// Blocks of LZ4 alone keep the version that every reader knows.
+const fn data_offset(format: StreamFormat) -> usize {
+    match format {
+        StreamFormat::Lz4 => DATA_1,
+        _ => DATA_2,
+    }
 }
 
 impl StreamFormat {
-    /// Reads a stored number.
-    pub const fn decode(id: u8) -> Option<Self> {
-        match id {
-            1 => Some(Self::Lz4),
-            2 => Some(Self::Zstd),
-            16 => Some(Self::Deflate),
-            _ => None,
-        }
-    }
-
-    /// The stored number.
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::Lz4 => 1,
-            Self::Zstd => 2,
-            Self::Deflate => 16,
-        }
-    }
-
-    /// What the format is called.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Zstd => "zstd",
-            Self::Deflate => "deflate",
-        }
-    }
-
     /// The largest fragment that a block takes beside another one.
     pub const fn fragment_bytes_max(self) -> usize {
         BLOCK_SIZE - data_offset(self) - 1
@@ -91,12 +61,9 @@ impl StreamFormat {
     }
 }
 
-/// Blocks of LZ4 alone keep the version that every reader knows.
-const fn data_offset(format: StreamFormat) -> usize {
-    match format {
-        StreamFormat::Lz4 => DATA_1,
-        _ => DATA_2,
-    }
+/// Whether the header of `block` is one that the in-tree driver reads.
+pub fn is_version_1(block: &Block) -> bool {
+    Version::new(get_u32::<MAJOR>(block), get_u32::<MINOR>(block)) == VERSION_1
 }
 
 /// A compressed block that was read.

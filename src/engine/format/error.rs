@@ -4,6 +4,7 @@
 
 use core::fmt;
 
+use super::required_flags::RequiredFlags;
 use crate::engine::units::Nonce;
 
 /// The version of a structure. Versions are compared for equality; no minor is compatible.
@@ -126,6 +127,11 @@ pub enum FormatError {
     },
     /// The saved state of the volume is none that is known.
     UnknownState(u32),
+    /// The volume requires a feature that is not known here.
+    UnknownFeature {
+        /// Its bit among the required flags.
+        bit: u32,
+    },
     /// The numbers of the volume contradict each other; says which rule is broken.
     BadConfiguration(&'static str),
     /// The table line and the volume disagree.
@@ -208,6 +214,11 @@ impl fmt::Display for FormatError {
             Self::UnknownState(state) => write!(
                 f,
                 "volume state {state} is unknown: check the volume with the tools that last wrote it"
+            ),
+            Self::UnknownFeature { bit } => write!(
+                f,
+                "the volume requires feature {bit} ({}), which this driver does not have: use software that does",
+                RequiredFlags::name_of(bit)
             ),
             Self::BadConfiguration(rule) => write!(f, "the volume's configuration is invalid: {rule}"),
             Self::ParameterMismatch {

@@ -117,6 +117,7 @@ pub fn format_volume(params: &FormatParams) -> Result<(Geometry, SuperBlock), Fo
     let depot = layout.partition(PartitionId::SlabDepot)?;
     let super_block = SuperBlock {
         unused: geometry.unused,
+        required: None,
         state: VolumeState::New,
         complete_recoveries: 0,
         read_only_recoveries: 0,

@@ -5,8 +5,9 @@
 //! | offset | size | field                                                              |
 //! |-------:|-----:|--------------------------------------------------------------------|
 //! |      0 |   20 | header: id 0, version 12.0, size 418                               |
-//! |     20 |    4 | unused, the same as in the geometry block                          |
-//! |     24 |    8 | volume version 67.0                                                |
+//! |     20 |    4 | 67.0: unused, the same as in the geometry block;                   |
+//! |        |      | 67.1: see [`RequiredFlags`]                                        |
+//! |     24 |    8 | volume version 67.0 or 67.1                                        |
 //! |     32 |    8 | vdo component version 41.0                                         |
 //! |     40 |    4 | state, see [`VolumeState`]                                         |
 //! |     44 |    8 | complete_recoveries                                                |
@@ -26,13 +27,17 @@ use super::field::{Reader, Writer};
 use super::geometry::Geometry;
 use super::header::{check_version, decode_version, encode_version, Header};
 use super::layout::{Layout, PartitionId};
+use super::required_flags::RequiredFlags;
 use super::vdo_config::VdoConfig;
 use super::volume_state::VolumeState;
 use super::{checksum, Component, FormatError, Version};
 use crate::engine::units::{Block, Nonce, Pbn, SECTOR_SIZE, SLAB_SUMMARY_BLOCKS};
 
 const HEADER: Header = Header::new(Component::SuperBlock, 12, 0, 418);
-const VOLUME_VERSION: Version = Version::new(67, 0);
+/// The volume is as dm-vdo makes it.
+const ORIGINAL_VERSION: Version = Version::new(67, 0);
+/// The volume says what is required to read it.
+const FLAGS_VERSION: Version = Version::new(67, 1);
 const VDO_VERSION: Version = Version::new(41, 0);
 const CHECKSUM_AT: usize = 434;
 const CHECKSUM_BYTES: usize = 4;
@@ -44,8 +49,10 @@ const _: () = assert!(20 + HEADER.size == (CHECKSUM_AT + CHECKSUM_BYTES) as u64)
 /// The state of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuperBlock {
-    /// The `unused` field of the geometry block, which goes here with every save.
+    /// The `unused` field of the geometry block, which goes here with every save of a volume without required flags.
     pub unused: u32,
+    /// What is required to read the volume. `None`: it is as dm-vdo makes it.
+    pub required: Option<RequiredFlags>,
     /// How the volume was left.
     pub state: VolumeState,
     /// How many times the volume was recovered. Journal blocks carry its low byte.
@@ -81,13 +88,19 @@ impl SuperBlock {
         let found = Reader::new(rest).u32()?;
         checksum::check(Component::SuperBlock, covered, found)?;
 
-        let unused = reader.u32()?;
+        let first = reader.u32()?;
         let volume_version = decode_version(&mut reader)?;
-        check_version(Component::Volume, VOLUME_VERSION, volume_version)?;
+        let (unused, required) = if volume_version == FLAGS_VERSION {
+            (0, Some(RequiredFlags::decode(first)?))
+        } else {
+            check_version(Component::Volume, ORIGINAL_VERSION, volume_version)?;
+            (first, None)
+        };
         let vdo_version = decode_version(&mut reader)?;
         check_version(Component::Vdo, VDO_VERSION, vdo_version)?;
         Ok(Self {
             unused,
+            required,
             state: VolumeState::decode(reader.u32()?)?,
             complete_recoveries: reader.u64()?,
             read_only_recoveries: reader.u64()?,
@@ -107,8 +120,12 @@ impl SuperBlock {
             .ok_or(FormatError::Truncated)?;
         let mut writer = Writer::new(covered);
         HEADER.encode(&mut writer)?;
-        writer.u32(self.unused)?;
-        encode_version(VOLUME_VERSION, &mut writer)?;
+        let (first, version) = match self.required {
+            Some(flags) => (flags.encode(), FLAGS_VERSION),
+            None => (self.unused, ORIGINAL_VERSION),
+        };
+        writer.u32(first)?;
+        encode_version(version, &mut writer)?;
         encode_version(VDO_VERSION, &mut writer)?;
         writer.u32(self.state.encode())?;
         writer.u64(self.complete_recoveries)?;

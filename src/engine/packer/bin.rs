@@ -43,6 +43,8 @@ pub(super) struct Pages {
 /// * `pages` is `None` only while the bin is being written.
 pub(super) struct Bin<P> {
     pub(super) phase: Phase<P>,
+    /// What all its fragments are.
+    pub(super) format: StreamFormat,
     /// How often the bin has been used. Tells tickets of different uses apart.
     pub(super) generation: u64,
     pub(super) count: u8,
@@ -58,6 +60,7 @@ impl<P> Bin<P> {
     pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
             phase: Phase::Idle,
+            format: StreamFormat::Lz4,
             generation: 0,
             count: 0,
             used: 0,
@@ -70,9 +73,10 @@ impl<P> Bin<P> {
         })
     }
 
-    /// Begins to take fragments.
-    pub(super) fn open(&mut self) {
+    /// Begins to take fragments of `format`.
+    pub(super) fn open(&mut self, format: StreamFormat) {
         self.phase = Phase::Filling;
+        self.format = format;
         self.generation = self.generation.wrapping_add(1);
         self.count = 0;
         self.used = 0;
@@ -91,9 +95,14 @@ impl<P> Bin<P> {
         Some(number)
     }
 
+    /// Bytes left for more fragments.
+    pub(super) fn room(&self) -> usize {
+        self.format.payload_bytes().saturating_sub(self.used)
+    }
+
     /// Whether no further fragment can be taken, however small.
-    pub(super) fn is_full(&self, payload_bytes: usize) -> bool {
-        usize::from(self.count) >= MAX_FRAGMENTS || self.used >= payload_bytes
+    pub(super) fn is_full(&self) -> bool {
+        usize::from(self.count) >= MAX_FRAGMENTS || self.room() == 0
     }
 }
 

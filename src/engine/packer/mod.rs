@@ -2,7 +2,7 @@
 
 //! The packer: puts compressed data of several writes into one block.
 //!
-//! A fragment goes into the fullest open bin that has room for it. A bin is closed, and then written, when it has 14 fragments or no
+//! A fragment goes into the fullest open bin of its format that has room for it: a block holds fragments of one format. A bin is closed, and then written, when it has 14 fragments or no
 //! byte left, when it is the fullest and a smaller newcomer needs room, when somebody waits for one of its members
 //! ([`Packer::kick`]), and when all bins are ([`Packer::flush`]). No timer does: a fragment may sit here for as long as nobody asks
 //! for it, which its request does not notice, because it was acknowledged before.
@@ -16,7 +16,6 @@
 mod bin;
 
 use self::bin::{build, Bin, Phase};
-use crate::engine::codec::stream_format;
 use crate::engine::depot::Pin;
 use crate::engine::env::{Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
@@ -79,6 +78,7 @@ struct Place {
 /// What the opener of a closed bin does with it.
 struct Closed {
     pages: bin::Pages,
+    format: StreamFormat,
     sizes: [u16; crate::engine::units::MAX_FRAGMENTS],
     count: u8,
 }
@@ -86,8 +86,6 @@ struct Closed {
 /// The packer of one volume.
 pub struct Packer<E: Env, P = Pin> {
     store: Arc<Store<E>>,
-    /// `None` if what the codec makes cannot be stored: nothing is packed then.
-    format: Option<StreamFormat>,
     state: SpinLock<State<P>>,
     waiters: Vec<Waiters>,
 }
@@ -97,7 +95,6 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
     pub fn new(store: Arc<Store<E>>, requests: usize) -> Result<Self, AllocError> {
         let bins = OPEN_BINS_MAX.saturating_add(requests.min(CLOSED_BINS_MAX));
         Ok(Self {
-            format: stream_format(store.codec()),
             store,
             state: SpinLock::new(State {
                 bins: Vec::from_fn(bins, |_| Bin::new())?,
@@ -114,22 +111,18 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
         })
     }
 
-    /// The largest fragment that can be packed: what to limit the compressor to.
-    pub fn fragment_bytes_max(&self) -> usize {
-        self.format.map_or(0, StreamFormat::fragment_bytes_max)
-    }
-
-    /// Puts `fragment` into a block together with others. `home` was allocated for the caller's data.
+    /// Puts `fragment`, which is of `format`, into a block together with others. `home` was allocated for the caller's data.
     ///
     /// Once the fragment is in a bin, `on_bin` is told which: it makes the ticket known to those who may want to
     /// [`Packer::kick`] it, and kicks the bin itself if they want to already. It is called without a lock.
     pub async fn pack<H: Home<Pin = P>>(
         &self,
+        format: StreamFormat,
         fragment: &[u8],
         home: H,
         on_bin: impl FnOnce(BinTicket) + Send,
     ) -> Packed<H> {
-        let Some(place) = self.place(fragment) else {
+        let Some(place) = self.place(format, fragment) else {
             return Packed::Unpacked(home);
         };
         let gauge = &self
@@ -181,28 +174,26 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
     }
 
     /// Finds a bin for a fragment and puts it there.
-    fn place(&self, fragment: &[u8]) -> Option<Place> {
-        let format = self.format?;
+    fn place(&self, format: StreamFormat, fragment: &[u8]) -> Option<Place> {
         if fragment.is_empty() || fragment.len() > format.fragment_bytes_max() {
             return None;
         }
-        let payload = format.payload_bytes();
         let mut state = self.state.lock();
         if state.is_closed {
             return None;
         }
-        let index = match state.fullest_with_room(fragment.len(), payload) {
+        let index = match state.fullest_with_room(format, fragment.len()) {
             Some(index) => index,
             None => {
                 if state.open.len() >= OPEN_BINS_MAX {
-                    let fullest = state.fullest_with_room(0, payload)?;
+                    let fullest = state.fullest()?;
                     if fragment.len() >= state.bin(fullest)?.used {
                         // It would take more room than what has to go for it.
                         return None;
                     }
                     self.close_bin(&mut state, fullest);
                 }
-                state.open_bin()?
+                state.open_bin(format)?
             }
         };
         let bin = state.bin_mut(index)?;
@@ -211,7 +202,7 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
             bin: index,
             generation: bin.generation,
         };
-        let is_closed = bin.is_full(payload);
+        let is_closed = bin.is_full();
         if is_closed {
             self.close_bin(&mut state, index);
         }
@@ -263,13 +254,11 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
     async fn write<H: Home>(&self, closed: Closed, home: &H) -> (bin::Pages, Result<(), Error>) {
         let Closed {
             mut pages,
+            format,
             sizes,
             count,
         } = closed;
-        let is_built = self
-            .format
-            .is_some_and(|format| build(&mut pages.block, format, &pages.fragments, &sizes, count));
-        if !is_built {
+        if !build(&mut pages.block, format, &pages.fragments, &sizes, count) {
             return (
                 pages,
                 Err(Error::Corrupt("fragments do not fit into their block")),
@@ -346,22 +335,32 @@ impl<P: SharedBlock> State<P> {
         self.bins.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// The open bin with the least room that is enough for `bytes`; the one that was opened first if there are several.
-    fn fullest_with_room(&self, bytes: usize, payload: usize) -> Option<u32> {
+    /// The open bin of `format` with the least room that is enough for `bytes`; the one that was opened first if there are several.
+    fn fullest_with_room(&self, format: StreamFormat, bytes: usize) -> Option<u32> {
+        self.fullest_of(|bin| bin.format == format && bytes <= bin.room())
+    }
+
+    /// The open bin with the least room; the one that was opened first if there are several.
+    fn fullest(&self) -> Option<u32> {
+        self.fullest_of(|_| true)
+    }
+
+    fn fullest_of(&self, suits: impl Fn(&Bin<P>) -> bool) -> Option<u32> {
         let mut best: Option<(u32, usize)> = None;
         for index in self.open.iter().copied() {
-            let used = self.bin(index).map_or(payload, |bin| bin.used);
-            let fits = bytes <= payload.saturating_sub(used);
-            if fits && best.is_none_or(|(_, most)| used > most) {
-                best = Some((index, used));
+            let Some(bin) = self.bin(index) else {
+                continue;
+            };
+            if suits(bin) && best.is_none_or(|(_, most)| bin.used > most) {
+                best = Some((index, bin.used));
             }
         }
         best.map(|(index, _)| index)
     }
 
-    fn open_bin(&mut self) -> Option<u32> {
+    fn open_bin(&mut self, format: StreamFormat) -> Option<u32> {
         let index = self.idle.pop()?;
-        self.bin_mut(index)?.open();
+        self.bin_mut(index)?.open(format);
         // There is room: the caller has counted the open bins.
         let _ = self.open.push_within_capacity(index);
         Some(index)
@@ -388,6 +387,7 @@ impl<P: SharedBlock> State<P> {
         match bin.phase {
             Phase::Closed => Some(Closed {
                 pages: bin.pages.take()?,
+                format: bin.format,
                 sizes: bin.sizes,
                 count: bin.count,
             }),

@@ -9,6 +9,11 @@ use crate::rt::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Nothing counted yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// Counts one event.
     pub fn increment(&self) {
         self.add(1);

@@ -274,6 +274,8 @@ counters! {
         decompress_errors: Counter,
         /// Calls that the driver has not answered yet.
         outstanding: Gauge,
+        /// Blocks that did not come out of the decompressor as they went into the compressor; they were stored as they are.
+        verify_errors: Counter,
     }
 }
 

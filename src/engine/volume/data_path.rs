@@ -21,7 +21,7 @@ impl<E: Env> Volume<E> {
     /// Takes requests until the intake is closed. The body of a request task.
     pub(super) async fn serve_requests(this: Arc<Self>, mut buffers: Buffers) {
         while let Some(request) = this.store.env().intake().next().await {
-            let _active = this.activity.begin();
+            let _active = this.activity.begin().await;
             this.statistics.requests.begin();
             buffers = this.serve(request, buffers).await;
             this.statistics.requests.end();

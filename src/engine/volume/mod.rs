@@ -7,6 +7,8 @@
 //! * `recover.rs`, `rebuild.rs` what a load does with a volume that was not saved, or has to be made anew;
 //! * `data_path.rs`, `store_block.rs`, `request.rs` what happens to a request;
 //! * `flusher.rs`, `activity.rs` what a flush and a suspend wait for;
+//! * `formats.rs`, `upgrade.rs`, `downgrade.rs` which compressed formats the volume may hold, and how that changes;
+//! * `verify.rs` decompressing what was just compressed; `sample.rs` a look at the data, for estimates;
 //! * `report.rs` what a volume tells about itself;
 //! * `services.rs` the tasks behind them; `grow.rs` new block map pages; `super_block.rs` the super block.
 //!
@@ -17,7 +19,9 @@
 
 mod activity;
 mod data_path;
+mod downgrade;
 mod flusher;
+mod formats;
 mod grow;
 mod life;
 mod open;
@@ -26,9 +30,12 @@ mod rebuild_walk;
 mod recover;
 mod report;
 mod request;
+mod sample;
 mod services;
 mod store_block;
 mod super_block;
+mod upgrade;
+mod verify;
 
 use crate::engine::block_map::BlockMap;
 use crate::engine::dedupe::{Dedupe, VolatileIndex};
@@ -44,8 +51,11 @@ use crate::engine::units::Lbn;
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::Arc;
 
+pub use self::downgrade::DowngradeError;
 pub use self::life::SuspendKind;
 pub use self::open::OpenParameters;
+pub use self::sample::Sampler;
+pub use self::upgrade::UpgradePlan;
 
 /// A dm-vdo volume.
 pub struct Volume<E: Env> {
@@ -57,6 +67,8 @@ pub struct Volume<E: Env> {
     logical_blocks: AtomicU64,
     compression: AtomicBool,
     deduplication: AtomicBool,
+    formats: formats::Admitted,
+    verifier: verify::Verifier,
     journal: Arc<Journal<E>>,
     depot: Arc<Depot<E, Journal<E>>>,
     block_map: BlockMap<E, Journal<E>>,

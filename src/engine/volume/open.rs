@@ -6,8 +6,10 @@
 
 use super::activity::Activity;
 use super::flusher::Flusher;
+use super::formats::Admitted;
 use super::life::Lifecycle;
 use super::super_block::SuperBlockKeeper;
+use super::verify::Verifier;
 use super::Volume;
 use crate::engine::block_map::{self, BlockMap};
 use crate::engine::dedupe::{Dedupe, VolatileIndex};
@@ -113,6 +115,8 @@ impl<E: Env> Volume<E> {
             logical_blocks: AtomicU64::new(logical_blocks),
             compression: AtomicBool::new(parameters.compression),
             deduplication: AtomicBool::new(parameters.deduplication),
+            formats: Admitted::new(super_block.required),
+            verifier: Verifier::new()?,
             journal,
             depot,
             block_map,

@@ -9,7 +9,7 @@ use super::Volume;
 use crate::engine::block_map::Location;
 use crate::engine::dedupe::{AgentLock, Claimed, Entry};
 use crate::engine::depot::{Allocation, Pin};
-use crate::engine::env::{Codec, CodecError, Env, IoClass, WriteFlags};
+use crate::engine::env::{Codec, CodecError, Compressed, Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
 use crate::engine::format::recovery_journal_entry::{BlockMapSlot, JournalEntry, JournalOperation};
 use crate::engine::format::{BlockName, Mapping};
@@ -130,13 +130,14 @@ impl<E: Env> Volume<E> {
             other => return self.write_raw(other, agent, buffers).await,
         };
         let (buffers, compressed) = self.compress(buffers).await;
-        let fragment = compressed.and_then(|bytes| buffers.compressed.get(..bytes));
-        let Some(fragment) = fragment else {
+        let fragment =
+            compressed.and_then(|made| Some((made.format, buffers.compressed.get(..made.bytes)?)));
+        let Some((format, fragment)) = fragment else {
             return self.write_raw(Ok(home), agent, buffers).await;
         };
         let packed = self
             .packer
-            .pack(fragment, home, |bin| {
+            .pack(format, fragment, home, |bin| {
                 let undisturbed = ticket.lock.enter_bin(bin)
                     && ticket.membership.is_current()
                     && agent.as_ref().is_none_or(|agent| agent.enter_bin(bin));
@@ -152,8 +153,8 @@ impl<E: Env> Volume<E> {
         }
     }
 
-    /// Compresses `buffers.data`; the number of bytes in `buffers.compressed`, or `None` if the data stays as it is.
-    async fn compress(&self, buffers: Buffers) -> (Buffers, Option<usize>) {
+    /// Compresses `buffers.data`; what is in `buffers.compressed` then, or `None` if the data stays as it is.
+    async fn compress(&self, buffers: Buffers) -> (Buffers, Option<Compressed>) {
         let Buffers {
             data,
             scratch,
@@ -162,35 +163,29 @@ impl<E: Env> Volume<E> {
         let codec = &self.store.statistics().codec;
         codec.calls.increment();
         codec.outstanding.increment();
-        let (data, compressed, result) = self
-            .store
-            .codec()
-            .compress(data, compressed, self.packer.fragment_bytes_max())
-            .await;
+        let (data, compressed, result) = self.store.codec().compress(data, compressed).await;
         codec.outstanding.decrement();
-        let bytes = match result {
-            Ok(bytes) => {
-                codec.compressed(BLOCK_SIZE, bytes);
-                Some(bytes)
+        let buffers = Buffers {
+            data,
+            scratch,
+            compressed,
+        };
+        match result {
+            // A format that the super block does not know must not get to the disk, whoever made it.
+            Ok(made) if self.may_store(made.format) => {
+                codec.compressed(BLOCK_SIZE, made.bytes);
+                self.verify(made, buffers).await
             }
             Err(CodecError::Incompressible) => {
                 codec.incompressible.increment();
-                None
+                (buffers, None)
             }
-            Err(_) => {
+            Ok(_) | Err(_) => {
                 // The data is safe as it is: a codec in trouble costs space and nothing else.
                 codec.errors.increment();
-                None
+                (buffers, None)
             }
-        };
-        (
-            Buffers {
-                data,
-                scratch,
-                compressed,
-            },
-            bytes,
-        )
+        }
     }
 
     /// Stores the block as it is in its own home.

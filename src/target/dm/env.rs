@@ -6,7 +6,7 @@ use core::future::Future;
 
 use kernel::sync::Arc;
 
-use super::codec::AcompCodec;
+use super::codecs::Codecs;
 use super::request::{BioIntake, BioRequest};
 use crate::engine::env::{Device, Env, IoClass, IoError, WriteFlags};
 use crate::engine::units::{DeviceBlock, SECTORS_PER_BLOCK};
@@ -18,7 +18,7 @@ use crate::rt::{AllocError, Page};
 /// What one volume runs on.
 pub(super) struct KernelEnv {
     pub(super) device: Disk,
-    pub(super) codec: AcompCodec,
+    pub(super) codecs: Codecs,
     pub(super) intake: BioIntake,
     /// Outlives the tasks: whoever stops the volume drains it before the last reference goes.
     pub(super) executor: Arc<Executor>,
@@ -26,7 +26,7 @@ pub(super) struct KernelEnv {
 
 impl Env for KernelEnv {
     type Device = Disk;
-    type Codec = AcompCodec;
+    type Codec = Codecs;
     type Request = BioRequest;
     type Intake = BioIntake;
 
@@ -34,8 +34,8 @@ impl Env for KernelEnv {
         &self.device
     }
 
-    fn codec(&self) -> &AcompCodec {
-        &self.codec
+    fn codec(&self) -> &Codecs {
+        &self.codecs
     }
 
     fn intake(&self) -> &BioIntake {

@@ -5,11 +5,11 @@
 //! * `target.rs` the target that device-mapper calls, one per loaded table;
 //! * `registry.rs` the running volumes, which outlive a reload of their table;
 //! * `running.rs` one volume with its tasks, driven from process context;
-//! * `env.rs`, `request.rs`, `codec.rs` the outside world of the engine, made from `kapi`.
+//! * `env.rs`, `request.rs`, `codecs` the outside world of the engine, made from `kapi`.
 //!
 //! Lock order: the registry's mutex, then a running volume's mutex, then whatever the engine takes.
 
-mod codec;
+mod codecs;
 mod env;
 mod registry;
 mod request;

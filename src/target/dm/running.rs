@@ -6,13 +6,14 @@ use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
-use super::codec::AcompCodec;
+use super::codecs::{Codecs, Refusal, Selection, Wish};
 use super::env::{Disk, KernelEnv};
 use super::request::BioIntake;
 use crate::engine::error::Error as EngineError;
-use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
+use crate::engine::format::StreamFormat;
+use crate::engine::volume::{DowngradeError, OpenParameters, SuspendKind, Volume};
 use crate::kapi::block_device::{BlockDevice, DeviceName};
-use crate::kapi::block_on::{block_on, Parker};
+use crate::kapi::block_on::Parker;
 use crate::kapi::device_mapper::DmDevice;
 use crate::kapi::executor::Executor;
 use crate::rt;
@@ -51,8 +52,10 @@ pub(super) struct Running {
 
 /// Why a volume cannot be opened.
 pub(super) enum OpenError {
-    /// The table line asks for what is not there.
-    Table(&'static str, Error),
+    /// There is no driver for what the table line asks for, or for what the volume holds.
+    Driver(Refusal),
+    /// The volume is of the original format, and what the table line asks for needs the other.
+    NeedsUpgrade(CompressionType),
     /// The volume does not open.
     Volume(EngineError),
     /// The kernel refuses something.
@@ -71,6 +74,12 @@ impl From<rt::AllocError> for OpenError {
     }
 }
 
+impl From<Refusal> for OpenError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Driver(refusal)
+    }
+}
+
 impl From<EngineError> for OpenError {
     fn from(error: EngineError) -> Self {
         Self::Volume(error)
@@ -84,13 +93,14 @@ impl Running {
         device: &DmDevice,
         line: &Arc<TableLine>,
     ) -> core::result::Result<Arc<Self>, OpenError> {
-        let wanted = line.options.compression_type.unwrap_or_default();
-        let codec = open_codec(&wanted)?;
+        let codecs = Codecs::new()?;
+        codecs.open_software(StreamFormat::Lz4)?;
+        codecs.install(codecs.select(&Wish::of(&line.options))?);
         let name = CString::try_from_fmt(fmt!("rvdo{}", instance))?;
         let executor = Arc::new(Executor::new(&name)?, GFP_KERNEL).map_err(Error::from)?;
         let env = rt::Arc::new(KernelEnv {
             device: Disk(BlockDevice::new(device, BIOS)?),
-            codec,
+            codecs,
             intake: BioIntake::new(line.range.start_sectors)?,
             executor: executor.clone(),
         })?;
@@ -106,6 +116,8 @@ impl Running {
         };
         let mut parker = Parker::new()?;
         let volume = parker.block_on(Volume::open(env.clone(), parameters))?;
+        open_held_formats(&env.codecs, &volume)?;
+        check_wish(&volume, line, &env.codecs)?;
         let init = pin_init!(Self {
             instance,
             volume,
@@ -133,8 +145,8 @@ impl Running {
         &self.env.intake
     }
 
-    pub(super) fn codec(&self) -> &AcompCodec {
-        &self.env.codec
+    pub(super) fn codecs(&self) -> &Codecs {
+        &self.env.codecs
     }
 
     pub(super) fn device_name(&self) -> DeviceName {
@@ -155,15 +167,127 @@ impl Running {
         self.control.lock().line.clone()
     }
 
-    /// Starts the volume or goes on with it, as `line` says.
-    pub(super) fn resume(&self, line: &Arc<TableLine>) -> core::result::Result<(), EngineError> {
+    /// Starts the volume or goes on with it, as `line` says; with `selection` if the table brought one.
+    pub(super) fn resume(
+        &self,
+        line: &Arc<TableLine>,
+        selection: Option<Selection>,
+    ) -> core::result::Result<(), EngineError> {
         let mut control = self.control.lock();
         self.volume.grow_logical(line.logical_blocks);
         control.parker.block_on(Volume::resume(&self.volume))?;
         control.started = true;
         control.line = line.clone();
+        if !self.volume.store().read_only().is_set() {
+            self.prepare_formats(&mut control, line, selection.as_ref())?;
+        }
+        if let Some(selection) = selection {
+            self.env.codecs.install(selection);
+            self.volume.compressor_changed();
+        }
+        self.volume
+            .set_compression_verify(line.options.compression_verify);
         self.volume.set_compression(line.options.compression);
         self.volume.set_deduplication(line.options.deduplication);
+        Ok(())
+    }
+
+    /// Writes to the super block what the compressor to come needs there.
+    fn prepare_formats(
+        &self,
+        control: &mut Control,
+        line: &TableLine,
+        selection: Option<&Selection>,
+    ) -> core::result::Result<(), EngineError> {
+        if line.options.upgrade && control.parker.block_on(self.volume.upgrade())? {
+            rt::info!(
+                "{}: the volume was upgraded, as the table asks",
+                self.instance
+            );
+        }
+        let format = match selection {
+            Some(selection) => Some(selection.format()),
+            None => self.env.codecs.current(|in_use| in_use.format),
+        };
+        match format {
+            Some(format) => control.parker.block_on(self.volume.admit_format(format)),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the drivers that `line` asks for, while the volume runs. `None`: they are in use already.
+    pub(super) fn select(
+        &self,
+        line: &TableLine,
+    ) -> core::result::Result<Option<Selection>, OpenError> {
+        let wish = Wish::of(&line.options);
+        let selection = self.env.codecs.select(&wish)?;
+        let upgraded = self.volume.has_block_formats() || line.options.upgrade;
+        if check_volume(&wish.compression_type, selection.format(), upgraded).is_err() {
+            return Err(OpenError::NeedsUpgrade(wish.compression_type));
+        }
+        Ok(Some(selection))
+    }
+
+    /// Compresses and decompresses with the drivers that `change` asks for from now on.
+    pub(super) fn change_wish(
+        &self,
+        change: impl FnOnce(&mut Wish),
+    ) -> core::result::Result<(), OpenError> {
+        let mut control = self.control.lock();
+        if !control.started {
+            return Err(OpenError::Volume(EngineError::Busy));
+        }
+        let mut wish = self
+            .env
+            .codecs
+            .current(|in_use| in_use.wish)
+            .ok_or(OpenError::Kernel(EINVAL))?;
+        change(&mut wish);
+        let selection = self.env.codecs.select(&wish)?;
+        let format = selection.format();
+        if check_volume(
+            &wish.compression_type,
+            format,
+            self.volume.has_block_formats(),
+        )
+        .is_err()
+        {
+            return Err(OpenError::NeedsUpgrade(wish.compression_type));
+        }
+        control.parker.block_on(self.volume.admit_format(format))?;
+        self.env.codecs.install(selection);
+        self.volume.compressor_changed();
+        Ok(())
+    }
+
+    /// Upgrades the volume while it runs.
+    pub(super) fn upgrade(&self) -> core::result::Result<(), OpenError> {
+        let mut control = self.control.lock();
+        if !control.started {
+            return Err(OpenError::Volume(EngineError::Busy));
+        }
+        if control.parker.block_on(self.volume.upgrade())? {
+            rt::info!("{}: the volume was upgraded", self.instance);
+        }
+        // From here on it may hold all formats that there are drivers for.
+        open_held_formats(&self.env.codecs, &self.volume)
+    }
+
+    /// Makes the volume one of the original format while it runs.
+    pub(super) fn downgrade(&self) -> core::result::Result<(), DowngradeError> {
+        let mut control = self.control.lock();
+        if !control.started {
+            return Err(DowngradeError::Failed(EngineError::Busy));
+        }
+        if self.env.codecs.current(|in_use| in_use.format) != Some(StreamFormat::Lz4) {
+            return Err(DowngradeError::Failed(EngineError::Unsupported(
+                "the volume cannot be downgraded while it compresses with another algorithm than lz4: \
+                 send 'compression-type lz4' first",
+            )));
+        }
+        control.parker.block_on(self.volume.downgrade())?;
+        rt::info!("{}: the volume was downgraded", self.instance);
         Ok(())
     }
 
@@ -192,52 +316,34 @@ impl Running {
     }
 }
 
-/// The codec for what the table line asks for, on a volume of the original format.
-fn open_codec(wanted: &CompressionType) -> core::result::Result<AcompCodec, OpenError> {
-    if wanted.option().is_some() {
-        return Err(OpenError::Table(
-            "compressionType takes no option here: the kernel's compression drivers have none to set",
-            EINVAL,
-        ));
-    }
-    let codec = AcompCodec::new(wanted.algorithm()).map_err(|error| {
-        OpenError::Table(
-            "compressionType names no compression driver that this kernel has",
-            error,
-        )
-    })?;
-    let algorithm = crate::engine::env::Codec::algorithm(&codec);
-    let format = wanted.stored_as(Some(algorithm)).map_err(|_| {
-        OpenError::Table(
-            "compressionType must name an lz4, deflate or zstd driver",
-            EINVAL,
-        )
-    })?;
-    if check_volume(wanted, format, false).is_err() {
-        return Err(OpenError::Table(
-            "compressionType needs the per-block algorithm field; this volume has the original format, \
-             whose blocks can only be lz4. The volume stays as it is.",
-            EINVAL,
-        ));
-    }
-    Ok(codec)
+/// Whether the volume can store what `line` asks for.
+fn check_wish(
+    volume: &Volume<KernelEnv>,
+    line: &TableLine,
+    codecs: &Codecs,
+) -> core::result::Result<(), OpenError> {
+    let upgraded = volume.has_block_formats() || line.options.upgrade;
+    codecs
+        .current(|in_use| {
+            let wanted = in_use.wish.compression_type;
+            check_volume(&wanted, in_use.format, upgraded).map_err(|_| wanted)
+        })
+        .unwrap_or(Ok(()))
+        .map_err(OpenError::NeedsUpgrade)
 }
 
-/// What the `selftest` message does: sends a block there and back through a driver of that name.
-pub(super) fn self_test(name: &str, out: &mut dyn core::fmt::Write) -> Result {
-    let codec = AcompCodec::new(name)?;
-    let mut page = rt::Page::new()?;
-    for (index, (byte, letter)) in page
-        .iter_mut()
-        .zip(b"rvdo self-test ".iter().cycle())
-        .enumerate()
-    {
-        // Half text, half a slow counter: every driver makes it smaller, none makes it nothing.
-        *byte = if index & 64 == 0 {
-            *letter
-        } else {
-            (index >> 3) as u8
-        };
+/// Opens software for every format that the volume may hold. One that it says it holds has to be there; the others are welcome,
+/// because blocks of dm-vdo's own making need not be announced.
+fn open_held_formats(
+    codecs: &Codecs,
+    volume: &Volume<KernelEnv>,
+) -> core::result::Result<(), OpenError> {
+    for format in StreamFormat::ALL {
+        if volume.may_hold(format) {
+            codecs.open_software(format)?;
+        } else if volume.has_block_formats() {
+            let _ = codecs.open_software(format);
+        }
     }
-    block_on(super::codec::round_trip(&codec, page, out)).map_err(|_| ENOMEM)?
+    Ok(())
 }

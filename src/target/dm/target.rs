@@ -7,23 +7,26 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::str::CString;
-use kernel::sync::Arc;
+use kernel::sync::{new_mutex, Arc, Mutex};
 
+use super::codecs::{self_test, Refusal, Selection, Wish};
 use super::registry::{AttachError, Registry};
 use super::request::BioRequest;
-use super::running::{self_test, OpenError, Running};
-use crate::engine::env::Codec;
+use super::running::{OpenError, Running};
 use crate::engine::error::Error as EngineError;
 use crate::engine::statistics::OperatingMode;
 use crate::engine::units::{BLOCK_SIZE, SECTORS_PER_BLOCK};
-use crate::engine::volume::SuspendKind;
+use crate::engine::volume::{DowngradeError, SuspendKind};
+use crate::kapi::block_on::block_on;
 use crate::kapi::device_mapper::{
     Args, Callout, Constructor, DeviceId, Features, Incoming, Instance, MappedDevice, Mapping,
     QueueLimits, Reply, ResultText, StatusKind, Target,
 };
 use crate::rt;
 use crate::target::compress_stats::{write_compress_stats, CompressReport};
+use crate::target::compression_type::{CompressionType, NeedsUpgrade};
 use crate::target::config::{write_config, ConfigReport};
+use crate::target::driver_list::DriverList;
 use crate::target::errno::Errno;
 use crate::target::messages::{Message, MessageError};
 use crate::target::reload::{check_reload, VolumeCondition};
@@ -31,6 +34,7 @@ use crate::target::stats::write_stats;
 use crate::target::status::InfoStatus;
 use crate::target::table_line::{TableLine, TargetRange};
 use crate::target::table_options::IndexMemory;
+use crate::target::upgrade_text::write_upgrade_plan;
 
 /// Sectors of a block, for numbers of sectors.
 const BLOCK_SECTORS: u64 = SECTORS_PER_BLOCK as u64;
@@ -42,6 +46,8 @@ pub(crate) struct VdoTarget {
     line: Arc<TableLine>,
     device: DeviceId,
     attachment: Attachment,
+    /// The compression drivers that the table asks for, until the first resume with it.
+    selection: Pin<KBox<Mutex<Option<Selection>>>>,
     /// A message that does not run beside others runs.
     busy: AtomicBool,
 }
@@ -93,42 +99,41 @@ impl VdoTarget {
         registry: &Arc<Registry>,
         line: &Arc<TableLine>,
         device: DeviceId,
-    ) -> Result<Attachment> {
+    ) -> Result<(Attachment, Option<Selection>)> {
         let mapped_device = ti.instance().mapped_device();
         let mut refusal = None;
+        let mut selection = None;
         let number = ti.device(device)?.number();
         let attached = registry.attach(
             mapped_device,
             number,
             |running| {
-                refusal = check(running, line).err();
+                match check(running, line) {
+                    Ok(selected) => selection = selected,
+                    Err(reason) => refusal = Some(reason),
+                }
                 refusal.is_none()
             },
             |instance| Running::open(instance, ti.device(device)?, line),
         );
         match attached {
-            Ok(running) => Ok(Attachment {
-                registry: registry.clone(),
-                mapped_device,
-                running,
-            }),
+            Ok(running) => Ok((
+                Attachment {
+                    registry: registry.clone(),
+                    mapped_device,
+                    running,
+                },
+                selection,
+            )),
             Err(AttachError::Shared) => {
                 Err(ti.fail(EINVAL, fmt!("cannot share storage device with running VDO")))
             }
             Err(AttachError::Reload) => Err(match refusal {
-                Some(text) => ti.fail(EINVAL, format_args!("{}", text)),
+                Some(CheckError::Text(text)) => ti.fail(EINVAL, format_args!("{}", text)),
+                Some(CheckError::Open(error)) => refuse(ti, error),
                 None => EINVAL,
             }),
-            Err(AttachError::Open(OpenError::Table(text, error))) => {
-                Err(ti.fail(error, format_args!("{}", text)))
-            }
-            Err(AttachError::Open(OpenError::Kernel(error))) => {
-                Err(ti.fail(error, fmt!("cannot allocate what a volume needs")))
-            }
-            Err(AttachError::Open(OpenError::Volume(error))) => {
-                rt::error!("cannot load the volume: {}", error);
-                Err(ti.fail(kernel_error(Errno::from(error)), format_args!("{}", error)))
-            }
+            Err(AttachError::Open(error)) => Err(refuse(ti, error)),
         }
     }
 
@@ -175,23 +180,69 @@ impl VdoTarget {
 
     fn compress_stats(&self, out: &mut dyn Write) -> core::fmt::Result {
         let running = self.running();
-        let codec = running.codec();
-        write_compress_stats(
-            out,
-            &CompressReport {
-                requested: self
-                    .line
-                    .options
-                    .compression_type
-                    .unwrap_or_default()
-                    .algorithm(),
-                algorithm: codec.algorithm(),
-                driver: codec.driver(),
-                asynchronous: codec.is_async(),
-                enabled: running.volume().compresses(),
-                codec: running.volume().statistics().codec.snapshot(),
-            },
-        )
+        let volume = running.volume();
+        let figures = running.codecs().figures().map_err(|_| core::fmt::Error)?;
+        running
+            .codecs()
+            .current(|in_use| {
+                write_compress_stats(
+                    out,
+                    &CompressReport {
+                        requested: in_use.wish.compression_type,
+                        algorithm: in_use.algorithm,
+                        driver: in_use.driver,
+                        asynchronous: in_use.is_async,
+                        enabled: volume.compresses(),
+                        format: in_use.format,
+                        compress_accelerators: in_use.wish.compression,
+                        decompress_accelerators: in_use.wish.decompression,
+                        backing_off: in_use.is_backing_off,
+                        verify: volume.verifies_compression(),
+                        required: volume.required_flags(),
+                        codec: volume.statistics().codec.snapshot(),
+                    },
+                    figures.iter().map(|figures| &**figures),
+                )
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn in_use(&self) -> Result<CString> {
+        self.running()
+            .codecs()
+            .current(|in_use| CString::try_from_fmt(fmt!("{}", in_use.driver)))
+            .unwrap_or(Err(EINVAL))
+    }
+
+    /// Changes which drivers are wanted.
+    fn change(&self, change: impl FnOnce(&mut Wish)) -> Result<Reply> {
+        match self.running().change_wish(change) {
+            Ok(()) => Ok(Reply::Done),
+            Err(error) => Err(self.complain(error)),
+        }
+    }
+
+    /// Says in the log why a message was not carried out.
+    fn complain(&self, error: OpenError) -> Error {
+        let instance = self.running().instance();
+        match error {
+            OpenError::Driver(refusal) => {
+                rt::warn!("{}: {}", instance, refusal);
+                match refusal {
+                    Refusal::Kernel(error) => error,
+                    _ => EINVAL,
+                }
+            }
+            OpenError::NeedsUpgrade(wanted) => {
+                rt::warn!("{}: {}", instance, NeedsUpgrade { wanted: &wanted });
+                EINVAL
+            }
+            OpenError::Kernel(error) => error,
+            OpenError::Volume(error) => {
+                rt::warn!("{}: {}", instance, error);
+                engine_error(error)
+            }
+        }
     }
 
     fn carry_out(&self, message: Message<'_>, out: &mut ResultText<'_>) -> Result<Reply> {
@@ -208,12 +259,70 @@ impl VdoTarget {
                 .compress_stats(out)
                 .map_or(Ok(Reply::Text), |()| Ok(Reply::Text)),
             Message::SelfTest(name) => {
-                self_test(name.unwrap_or(self.running().codec().driver()), out)?;
+                match name {
+                    Some(name) => self_test(name, out)?,
+                    None => self_test(self.in_use()?.to_str().map_err(|_| EINVAL)?, out)?,
+                }
                 Ok(Reply::Text)
             }
             Message::Compression(on) => {
                 volume.set_compression(on);
                 Ok(Reply::Done)
+            }
+            Message::CompressionType(word) => {
+                let wanted = CompressionType::parse(word).map_err(|error| {
+                    rt::warn!("compression-type {}, not {:?}", error, word);
+                    EINVAL
+                })?;
+                self.change(|wish| wish.compression_type = wanted)
+            }
+            Message::Accelerators {
+                compression,
+                decompression,
+                list,
+            } => {
+                let list = DriverList::parse(list).ok_or_else(|| {
+                    rt::warn!(
+                        "accelerators must be auto, none, or names of drivers with commas between"
+                    );
+                    EINVAL
+                })?;
+                self.change(|wish| {
+                    if compression {
+                        wish.compression = list;
+                    }
+                    if decompression {
+                        wish.decompression = list;
+                    }
+                })
+            }
+            Message::CompressionVerify(on) => {
+                volume.set_compression_verify(on);
+                Ok(Reply::Done)
+            }
+            Message::UpgradeCheck => write_upgrade_plan(out, &volume.upgrade_plan())
+                .map_or(Ok(Reply::Text), |()| Ok(Reply::Text)),
+            Message::Upgrade => match self.running().upgrade() {
+                Ok(()) => Ok(Reply::Done),
+                Err(error) => Err(self.complain(error)),
+            },
+            Message::Downgrade => {
+                self.running()
+                    .downgrade()
+                    .map(|()| Reply::Done)
+                    .map_err(|error| {
+                        rt::warn!("{}: no downgrade: {}", self.running().instance(), error);
+                        match error {
+                            DowngradeError::NotUpgraded => EINVAL,
+                            DowngradeError::InTheWay(_) => EBUSY,
+                            DowngradeError::Failed(error) => engine_error(error),
+                        }
+                    })
+            }
+            Message::CompressEstimate(count) => {
+                let codecs = self.running().codecs();
+                block_on(codecs.estimate(volume, count, out)).map_err(|_| ENOMEM)??;
+                Ok(Reply::Text)
             }
             Message::IndexEnable | Message::IndexCreate => {
                 volume.set_deduplication(true);
@@ -231,8 +340,17 @@ impl VdoTarget {
     }
 }
 
-/// Whether a running volume can go on with `line`; the text says why not.
-fn check(running: &Running, line: &TableLine) -> core::result::Result<(), &'static str> {
+/// Why a running volume cannot go on with a table.
+enum CheckError {
+    Text(&'static str),
+    Open(OpenError),
+}
+
+/// Whether a running volume can go on with `line`, and with which drivers.
+fn check(
+    running: &Running,
+    line: &TableLine,
+) -> core::result::Result<Option<Selection>, CheckError> {
     let condition = VolumeCondition {
         started: running.is_started(),
         recovering: running.volume().operating_mode() == OperatingMode::Recovering,
@@ -240,18 +358,43 @@ fn check(running: &Running, line: &TableLine) -> core::result::Result<(), &'stat
     };
     let changes = check_reload(&running.line(), line, condition).map_err(|error| {
         rt::error!("{}: {}", running.instance(), error);
-        error
-            .summary()
-            .to_str()
-            .unwrap_or("the table does not suit the running volume")
+        CheckError::Text(
+            error
+                .summary()
+                .to_str()
+                .unwrap_or("the table does not suit the running volume"),
+        )
     })?;
     if changes.physical.is_some() {
-        return Err("growing the physical size is not supported yet; the volume goes on as it is");
+        return Err(CheckError::Text(
+            "growing the physical size is not supported yet; the volume goes on as it is",
+        ));
     }
-    if changes.compression_type {
-        return Err("compressionType cannot be changed while the volume runs yet");
+    running.select(line).map_err(CheckError::Open)
+}
+
+/// Tells device-mapper why a table is refused.
+fn refuse(ti: &mut Constructor<'_>, error: OpenError) -> Error {
+    match error {
+        OpenError::Driver(refusal) => {
+            rt::error!("{}", refusal);
+            let errno = match refusal {
+                Refusal::Kernel(error) => error,
+                _ => EINVAL,
+            };
+            ti.fail(errno, format_args!("{}", refusal))
+        }
+        OpenError::NeedsUpgrade(wanted) => {
+            let reason = NeedsUpgrade { wanted: &wanted };
+            rt::error!("{}", reason);
+            ti.fail(EINVAL, format_args!("{}", reason))
+        }
+        OpenError::Kernel(error) => ti.fail(error, fmt!("cannot allocate what a volume needs")),
+        OpenError::Volume(error) => {
+            rt::error!("cannot load the volume: {}", error);
+            ti.fail(kernel_error(Errno::from(error)), format_args!("{}", error))
+        }
     }
-    Ok(())
 }
 
 /// The engine's errno as the kernel's.
@@ -280,7 +423,8 @@ impl Target for VdoTarget {
                 fmt!("unable to open storage device {}", line.device()),
             )
         })?;
-        let attachment = Self::attach(ti, registry, &line, device)?;
+        let (attachment, selection) = Self::attach(ti, registry, &line, device)?;
+        let selection = KBox::pin_init(new_mutex!(selection), GFP_KERNEL)?;
         ti.set_max_io_sectors(BLOCK_SECTORS)?;
         ti.set_flush_bios(1);
         ti.set_discard_bios(1);
@@ -290,6 +434,7 @@ impl Target for VdoTarget {
             line,
             device,
             attachment,
+            selection,
             busy: AtomicBool::new(false),
         })
     }
@@ -358,10 +503,13 @@ impl Target for VdoTarget {
     }
 
     fn preresume(&self, ti: &Instance<'_>) -> Result {
-        self.running().resume(&self.line).map_err(|error| {
-            rt::error!("{}: cannot resume the volume: {}", ti.device_name(), error);
-            engine_error(error)
-        })
+        let selection = self.selection.lock().take();
+        self.running()
+            .resume(&self.line, selection)
+            .map_err(|error| {
+                rt::error!("{}: cannot resume the volume: {}", ti.device_name(), error);
+                engine_error(error)
+            })
     }
 
     fn iterate_devices(&self, _ti: &Instance<'_>, callout: &Callout<'_>) -> c_int {

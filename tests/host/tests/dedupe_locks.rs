@@ -535,7 +535,7 @@ fn a_member_gets_its_agent_out_of_the_packer() {
                     Entry::Agent(agent) => {
                         let fragment = [1; 100];
                         let packed = packer
-                            .pack(&fragment, home, |ticket| {
+                            .pack(StreamFormat::Lz4, &fragment, home, |ticket| {
                                 if !agent.enter_bin(ticket) {
                                     kick(ticket);
                                 }

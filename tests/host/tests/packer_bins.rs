@@ -67,7 +67,10 @@ impl Test {
         let (tickets, pins) = (self.tickets.clone(), self.pins.clone());
         self.world.clock.spawn(async move {
             let on_bin = |ticket| tickets.lock().unwrap()[number] = Some(ticket);
-            let outcome = match packer.pack(&fragment, home, on_bin).await {
+            let outcome = match packer
+                .pack(StreamFormat::Lz4, &fragment, home, on_bin)
+                .await
+            {
                 Packed::Stored { pin, mapping } => {
                     assert_eq!(pin.pbn(), mapping.pbn);
                     pins.lock().unwrap().push(pin);
@@ -353,7 +356,9 @@ fn a_kick_from_the_one_who_has_just_come_counts() {
     let packed = test.world.run(async move {
         let kicker = packer.clone();
         packer
-            .pack(&fragment(9, 90), home, move |ticket| kicker.kick(ticket))
+            .pack(StreamFormat::Lz4, &fragment(9, 90), home, move |ticket| {
+                kicker.kick(ticket)
+            })
             .await
     });
     assert!(matches!(packed, Packed::Stored { mapping, .. } if mapping.pbn.get() == FIRST));
@@ -434,7 +439,10 @@ fn every_fragment_finds_its_way() {
                             kicker.kick(ticket);
                         }
                     };
-                    match packer.pack(&fragment, blocks.allocate(), on_bin).await {
+                    match packer
+                        .pack(StreamFormat::Lz4, &fragment, blocks.allocate(), on_bin)
+                        .await
+                    {
                         Packed::Stored { pin, mapping } => stored.push((fragment, pin, mapping)),
                         Packed::Unpacked(home) => drop(home),
                     }

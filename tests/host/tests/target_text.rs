@@ -4,13 +4,17 @@
 
 use std::fmt::Write as _;
 
+use rvdo_host::engine::format::{RequiredFlags, StreamFormat};
 use rvdo_host::engine::statistics::{
     AllocatorStats, BioStats, BlockMapStats, CodecStats, CommitStats, ErrorStats, HashLockStats,
     IndexState, IndexStats, JournalSpaceStats, JournalStats, MemoryStats, OperatingMode,
     PackerStats, SlabJournalStats, Snapshot, WriteStats,
 };
 use rvdo_host::target::compress_stats::{write_compress_stats, CompressReport};
+use rvdo_host::target::compression_type::CompressionType;
 use rvdo_host::target::config::{write_config, ConfigReport};
+use rvdo_host::target::driver_list::DriverList;
+use rvdo_host::target::figures::Figures;
 use rvdo_host::target::stats::write_stats;
 use rvdo_host::target::status::InfoStatus;
 use rvdo_host::target::table_options::IndexMemory;
@@ -332,41 +336,60 @@ fn config_is_the_text_of_the_in_tree_driver() {
 }
 
 #[test]
-fn compress_stats_tell_driver_and_ratio() {
-    let text = |codec| {
+fn compress_stats_tell_drivers_and_ratio() {
+    let hardware = Figures::new("deflate-iaa");
+    hardware.calls.add(6);
+    hardware.decompress_errors.add(3);
+    hardware.stalls.add(2);
+    let software = Figures::new("deflate-generic");
+    software.fallbacks.add(9);
+    let drivers = [hardware, software];
+    let text = |codec, required| {
         let report = CompressReport {
-            requested: "deflate-iaa",
+            requested: CompressionType::parse("deflate-iaa").unwrap(),
             algorithm: "deflate",
             driver: "deflate-generic",
             asynchronous: false,
             enabled: true,
+            format: StreamFormat::Deflate,
+            compress_accelerators: DriverList::AUTO,
+            decompress_accelerators: DriverList::NONE,
+            backing_off: false,
+            verify: true,
+            required,
             codec,
         };
         let mut text = String::new();
-        write_compress_stats(&mut text, &report).unwrap();
+        write_compress_stats(&mut text, &report, drivers.iter()).unwrap();
         text
     };
-    assert_eq!(
-        text(CodecStats {
-            calls: 13,
-            input_bytes: 40_960,
-            payload_bytes: 20_000,
-            incompressible: 2,
-            errors: 1,
-            decompress_calls: 7,
-            decompress_retries: 3,
-            decompress_errors: 4,
-            outstanding: 5,
-        }),
-        "{ algorithm : deflate, driver : deflate-generic, async : 0, calls : 13, input_bytes : 40960, payload_bytes : 20000, saved_bytes : 20960, ratio_x100 : 204, ratio : 2.04, incompressible : 2, errors : 1, decompress_calls : 7, decompress_retries : 3, decompress_errors : 4, outstanding : 5, requested : deflate-iaa, enabled : 1, }"
-    );
-    let nothing = text(CodecStats::default());
+    let counted = CodecStats {
+        calls: 13,
+        input_bytes: 40_960,
+        payload_bytes: 20_000,
+        incompressible: 2,
+        errors: 1,
+        decompress_calls: 7,
+        decompress_errors: 4,
+        outstanding: 5,
+        verify_errors: 8,
+        ..CodecStats::default()
+    };
+    let all = text(counted, Some(RequiredFlags::UPGRADED));
+    let sums = "{ algorithm : deflate, driver : deflate-generic, async : 0, calls : 13, input_bytes : 40960, payload_bytes : 20000, saved_bytes : 20960, ratio_x100 : 204, ratio : 2.04, incompressible : 2, errors : 1, decompress_calls : 7, decompress_retries : 3, decompress_errors : 4, outstanding : 5, requested : deflate-iaa, enabled : 1, format : deflate, compress_accelerators : auto, decompress_accelerators : none, backing_off : 0, fallbacks : 9, stalls : 2, verify_errors : 8, verify : 1, volume : 67.1 0x00010001, drivers : { deflate-iaa : { calls : 6, ";
+    assert!(all.starts_with(sums), "{all}");
+    assert!(all.contains("}, deflate-generic : { calls : 0, "), "{all}");
+    assert!(all.ends_with("latency : { }, }, }, }"), "{all}");
+
+    let nothing = text(CodecStats::default(), None);
     assert!(nothing.contains("saved_bytes : 0, ratio_x100 : 0, ratio : 0.00, "));
-    let huge = text(CodecStats {
+    assert!(nothing.contains("volume : 67.0, "));
+    let huge = CodecStats {
         input_bytes: u64::MAX,
         payload_bytes: 1,
         ..CodecStats::default()
-    });
+    };
+    let huge = text(huge, None);
     assert!(
         huge.contains("ratio_x100 : 18446744073709551615, "),
         "{huge}"

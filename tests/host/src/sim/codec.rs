@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A compressor that takes its time and can be made to fail.
+//! Compressors that take their time and can be made to fail.
+//!
+//! LZ4 and deflate are real; zstd is there only as a format that nothing here decompresses.
 
 use std::future::Future;
 use std::ops::Range;
@@ -9,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use super::disk::Latency;
 use super::executor::Clock;
 use super::rng::Rng;
-use crate::engine::env::{Codec, CodecError};
+use crate::engine::env::{Codec, CodecError, Compressed};
+use crate::engine::format::StreamFormat;
 use crate::rt::{Page, PagePair};
 
 /// How the compressor behaves.
@@ -38,12 +41,13 @@ impl Behaviour {
 struct State {
     rng: Rng,
     behaviour: Behaviour,
+    format: StreamFormat,
     compressions: u64,
     decompressions: u64,
     failures: u64,
 }
 
-/// LZ4 as a simulated device; clones are the same one.
+/// A simulated device, at first one for LZ4; clones are the same one.
 #[derive(Clone)]
 pub struct SimCodec {
     clock: Clock,
@@ -58,6 +62,7 @@ impl SimCodec {
             state: Arc::new(Mutex::new(State {
                 rng,
                 behaviour: Behaviour::GOOD,
+                format: StreamFormat::Lz4,
                 compressions: 0,
                 decompressions: 0,
                 failures: 0,
@@ -70,14 +75,19 @@ impl SimCodec {
         self.state.lock().expect("no panic").behaviour = behaviour;
     }
 
+    /// Makes it compress to another format from now on.
+    pub fn set_format(&self, format: StreamFormat) {
+        self.state.lock().expect("no panic").format = format;
+    }
+
     /// Compressions, decompressions and failures of both so far.
     pub fn counts(&self) -> (u64, u64, u64) {
         let state = self.state.lock().expect("no panic");
         (state.compressions, state.decompressions, state.failures)
     }
 
-    /// Decides a compression: how long it takes, how it fails, and a source of noise.
-    fn compression(&self) -> (u64, Option<CodecError>, Rng) {
+    /// Decides a compression: what to, how long it takes, how it fails, and a source of noise.
+    fn compression(&self) -> (StreamFormat, u64, Option<CodecError>, Rng) {
         let state = &mut *self.state.lock().expect("no panic");
         state.compressions += 1;
         let behaviour = state.behaviour;
@@ -90,6 +100,7 @@ impl SimCodec {
             None
         };
         (
+            state.format,
             behaviour.latency.pick(&mut state.rng),
             fault,
             state.rng.fork(),
@@ -108,21 +119,12 @@ impl SimCodec {
 }
 
 impl Codec for SimCodec {
-    fn driver(&self) -> &str {
-        "lz4-simulated"
-    }
-
-    fn algorithm(&self) -> &str {
-        "lz4"
-    }
-
     fn compress(
         &self,
         src: Page,
         mut dst: PagePair,
-        limit: usize,
-    ) -> impl Future<Output = (Page, PagePair, Result<usize, CodecError>)> + Send {
-        let (delay, fault, mut noise) = self.compression();
+    ) -> impl Future<Output = (Page, PagePair, Result<Compressed, CodecError>)> + Send {
+        let (format, delay, fault, mut noise) = self.compression();
         let clock = self.clock.clone();
         async move {
             clock.sleep(delay).await;
@@ -130,8 +132,10 @@ impl Codec for SimCodec {
             noise.fill(&mut dst[..]);
             let result = match fault {
                 Some(error) => Err(error),
-                None => match lz4_flex::block::compress_into(&src[..], &mut dst[..]) {
-                    Ok(bytes) if bytes <= limit => Ok(bytes),
+                None => match encode(format, &src[..], &mut dst[..]) {
+                    Some(bytes) if bytes <= format.fragment_bytes_max() => {
+                        Ok(Compressed { format, bytes })
+                    }
                     _ => Err(CodecError::Incompressible),
                 },
             };
@@ -141,6 +145,7 @@ impl Codec for SimCodec {
 
     fn decompress(
         &self,
+        format: StreamFormat,
         src: Page,
         range: Range<usize>,
         mut dst: Page,
@@ -152,14 +157,39 @@ impl Codec for SimCodec {
             let result = match (fault, src.get(range)) {
                 (Some(error), _) => Err(error),
                 (None, None) => Err(CodecError::Corrupt),
-                (None, Some(fragment)) => {
-                    match lz4_flex::block::decompress_into(fragment, &mut dst[..]) {
-                        Ok(4096) => Ok(()),
-                        _ => Err(CodecError::Corrupt),
-                    }
-                }
+                (None, Some(_)) if format == StreamFormat::Zstd => Err(CodecError::Unknown),
+                (None, Some(fragment)) => match decode(format, fragment, &mut dst[..]) {
+                    Some(4096) => Ok(()),
+                    _ => Err(CodecError::Corrupt),
+                },
             };
             (src, dst, result)
         }
+    }
+}
+
+/// Compresses `src` into `dst`. `None` if it does not fit, or if nothing here makes the format.
+pub fn encode(format: StreamFormat, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    match format {
+        StreamFormat::Lz4 => lz4_flex::block::compress_into(src, dst).ok(),
+        StreamFormat::Deflate => {
+            let mut deflate = flate2::Compress::new(flate2::Compression::fast(), false);
+            let status = deflate.compress(src, dst, flate2::FlushCompress::Finish);
+            (status.ok()? == flate2::Status::StreamEnd).then(|| deflate.total_out() as usize)
+        }
+        StreamFormat::Zstd => None,
+    }
+}
+
+/// Decompresses `src` into `dst`. `None` if it is not of the format.
+pub fn decode(format: StreamFormat, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    match format {
+        StreamFormat::Lz4 => lz4_flex::block::decompress_into(src, dst).ok(),
+        StreamFormat::Deflate => {
+            let mut inflate = flate2::Decompress::new(false);
+            let status = inflate.decompress(src, dst, flate2::FlushDecompress::Finish);
+            (status.ok()? == flate2::Status::StreamEnd).then(|| inflate.total_out() as usize)
+        }
+        StreamFormat::Zstd => None,
     }
 }
