@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use rvdo_host::sim::harness::run_seed;
 use rvdo_host::sim::scenario::{any_life, faulty_life};
+use rvdo_host::sim::seeds::run_seed;
 
 struct Options {
     start: u64,

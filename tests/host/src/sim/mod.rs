@@ -10,7 +10,8 @@
 //! * [`workload`]: users;
 //! * [`audit`]: a second opinion on what is on the medium, which shares no code with the engine;
 //! * [`mkfs`]: formats small volumes;
-//! * [`harness`]: puts it all together and runs it for many seeds.
+//! * [`harness`]: puts it all together; [`seeds`]: runs it for many seeds;
+//! * [`scenario`]: lives of volumes that the seed makes up.
 //!
 //! Everything happens on one thread. Mutexes are there to satisfy the compiler and are never
 //! contended.
@@ -30,4 +31,5 @@ pub mod oplog;
 pub mod request;
 pub mod rng;
 pub mod scenario;
+pub mod seeds;
 pub mod workload;
