@@ -118,12 +118,7 @@ impl<E: Env> Journal<E> {
             recovery_count,
             ..self.constants
         };
-        let state = State::new(
-            constants,
-            start,
-            logical_blocks_used,
-            block_map_data_blocks,
-        )?;
+        let state = State::new(constants, start, logical_blocks_used, block_map_data_blocks)?;
         // Dropped after the lock is: freeing pages has no business under it.
         let _old = core::mem::replace(&mut *self.state.lock(), state);
         Ok(())
@@ -323,11 +318,11 @@ impl<E: Env> Journal<E> {
             let heads = self
                 .reap_work
                 .wait_until(|| {
-                    let state = self.state.lock();
+                    let mut state = self.state.lock();
                     if state.stopping || state.failed.is_some() {
                         return Some(None);
                     }
-                    self.reapable(&state).map(Some)
+                    self.reapable(&mut state).map(Some)
                 })
                 .await;
             let Some((block_map_head, slab_journal_head)) = heads else {
@@ -352,13 +347,9 @@ impl<E: Env> Journal<E> {
     }
 
     /// The heads as they could be, if advancing them is worth a flush: an eighth of the journal, or somebody waits.
-    fn reapable(&self, state: &State) -> Option<(SequenceNumber, SequenceNumber)> {
-        let map = self.first_needed(state, state.block_map_head, |block| {
-            self.locks.is_needed_by_map(block)
-        });
-        let slabs = self.first_needed(state, state.slab_journal_head, |block| {
-            self.locks.is_needed_by_slabs(block)
-        });
+    fn reapable(&self, state: &mut State) -> Option<(SequenceNumber, SequenceNumber)> {
+        let map = self.first_needed_by_map(state);
+        let slabs = self.first_needed_by_slabs(state);
         let old = state.block_map_head.min(state.slab_journal_head).get();
         let gain = map.min(slabs).get().saturating_sub(old);
         let worth = if state.space_wanted {
@@ -369,14 +360,32 @@ impl<E: Env> Journal<E> {
         (gain >= worth).then_some((map, slabs))
     }
 
-    /// The first block from `head` on that is needed, or not applied yet.
+    /// The first block that the block map needs, or that is not applied yet.
+    fn first_needed_by_map(&self, state: &mut State) -> SequenceNumber {
+        let from = state.unneeded_by_map.max(state.block_map_head);
+        let first = Self::first_needed(state, from, |block| self.locks.is_needed_by_map(block));
+        state.unneeded_by_map = first;
+        first
+    }
+
+    /// The same for the slab journals.
+    fn first_needed_by_slabs(&self, state: &mut State) -> SequenceNumber {
+        let from = state.unneeded_by_slabs.max(state.slab_journal_head);
+        let first = Self::first_needed(state, from, |block| self.locks.is_needed_by_slabs(block));
+        state.unneeded_by_slabs = first;
+        first
+    }
+
+    /// The first block from `from` on that is needed, or not applied yet.
+    ///
+    /// A block that is applied and not needed stays so: pages and slabs lock a block only for its entries on their way. So the search
+    /// goes on where the last one ended; thousands of blocks may lie between the head on disk and there.
     fn first_needed(
-        &self,
         state: &State,
-        head: SequenceNumber,
+        from: SequenceNumber,
         is_needed: impl Fn(u64) -> bool,
     ) -> SequenceNumber {
-        let mut block = head;
+        let mut block = from;
         while block < state.applied.sequence && !is_needed(block.get()) {
             match block.next() {
                 Some(next) => block = next,
@@ -391,13 +400,14 @@ impl<E: Env> Journal<E> {
     pub async fn slab_pressure(&self) -> Option<SequenceNumber> {
         self.pressure
             .wait_until(|| {
-                let state = self.state.lock();
-                if state.stopping || state.failed.is_some() {
+                let mut state = self.state.lock();
+                // In read-only mode the depot waits for no commit: not to end here would be to ask for it again and again, perhaps on
+                // the one CPU that is to run the task which fails the journal.
+                let is_over = state.stopping || state.failed.is_some();
+                if is_over || self.store.read_only().is_set() {
                     return Some(None);
                 }
-                let oldest = self.first_needed(&state, state.slab_journal_head, |block| {
-                    self.locks.is_needed_by_slabs(block)
-                });
+                let oldest = self.first_needed_by_slabs(&mut state);
                 let held = state.next().get().saturating_sub(oldest.get());
                 let third = self.constants.usable().checked_div(3).unwrap_or(1);
                 // Not if the oldest block is merely unapplied: writing tails would not help then.

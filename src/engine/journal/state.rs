@@ -63,6 +63,10 @@ pub(super) struct State {
     pub(super) applied: JournalPoint,
     pub(super) block_map_head: SequenceNumber,
     pub(super) slab_journal_head: SequenceNumber,
+    /// Blocks below are needed by no page of the block map, whatever the head says.
+    pub(super) unneeded_by_map: SequenceNumber,
+    /// Blocks below are needed by no slab journal.
+    pub(super) unneeded_by_slabs: SequenceNumber,
     pub(super) logical_blocks_used: u64,
     pub(super) block_map_data_blocks: u64,
     pub(super) failed: Option<Error>,
@@ -98,6 +102,8 @@ impl State {
             applied: point,
             block_map_head: start,
             slab_journal_head: start,
+            unneeded_by_map: start,
+            unneeded_by_slabs: start,
             logical_blocks_used,
             block_map_data_blocks,
             failed: None,
