@@ -58,14 +58,19 @@ void rvdo_destroy_workqueue(struct workqueue_struct *wq)
 	destroy_workqueue(wq);
 }
 
-/* Calls @run; the block requests it makes are sent together afterwards. */
+/*
+ * Calls @run; the block requests it makes are sent together afterwards. Drivers
+ * below that allocate in its context do not wait for I/O: it may be ours.
+ */
 void rvdo_run_plugged(void (*run)(void *context), void *context)
 {
+	unsigned int flags = memalloc_noio_save();
 	struct blk_plug plug;
 
 	blk_start_plug(&plug);
 	run(context);
 	blk_finish_plug(&plug);
+	memalloc_noio_restore(flags);
 	cond_resched();
 }
 
