@@ -15,7 +15,9 @@ use crate::rt::{AllocError, Page};
 const LEAF: u64 = BLOCK_MAP_ENTRIES_PER_PAGE as u64;
 
 /// Places to try for each block that is wanted, before the volume counts as empty.
-const TRIES_PER_BLOCK: u64 = 16;
+const TRIES_PER_BLOCK: u64 = 64;
+/// How far to look from a place without data.
+const NEIGHBOURS: u64 = 16;
 
 /// How far a sample has got.
 pub struct Sampler {
@@ -92,11 +94,11 @@ impl<E: Env> Volume<E> {
         }
     }
 
-    /// The first block from `place` to the end of its block map page that has data.
+    /// The first of some blocks from `place` on, in the same block map page, that has data.
     async fn next_stored(&self, place: u64) -> Result<Option<Lbn>, Error> {
         let slot = place.checked_rem(LEAF).unwrap_or(0);
         let end = place
-            .saturating_add(LEAF.saturating_sub(slot))
+            .saturating_add(LEAF.saturating_sub(slot).min(NEIGHBOURS))
             .min(self.logical_blocks());
         for lbn in (place..end).map(Lbn::new) {
             let Some(location) = self.block_map.find(lbn).await? else {

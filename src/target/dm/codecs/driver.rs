@@ -28,8 +28,8 @@ use crate::target::self_test;
 
 /// Requests of a driver that computes on the CPU: it is through before another can be made there.
 const SYNCHRONOUS_REQUESTS: usize = 256;
-/// Requests, with pages, of a driver that calls back.
-const ASYNCHRONOUS_REQUESTS: usize = 128;
+/// Requests, with pages, of a driver that calls back. What comes on top of them is left to software.
+const ASYNCHRONOUS_REQUESTS: usize = 256;
 /// How long to wait for an answer.
 const PATIENCE_MS: u32 = 1000;
 /// Results in a row that do not fit before it is looked into whether the data is to blame.
