@@ -186,9 +186,12 @@ impl Codecs {
                     _ => Refusal::NoDriver(format),
                 })?;
         let driver = rt::Arc::new(driver).map_err(Error::from)?;
-        if let Some(slot) = self.slots.lock().software.get_mut(format.index()) {
-            *slot = Some(driver);
-        }
+        let old = match self.slots.lock().software.get_mut(format.index()) {
+            Some(slot) => slot.replace(driver),
+            None => None,
+        };
+        // Somebody else may have opened one meanwhile. It is freed without the lock: that may sleep.
+        drop(old);
         Ok(())
     }
 
