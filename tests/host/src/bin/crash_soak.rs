@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Power failures at every moment of many lives, each recovered by the engine: `crash_soak [--start N] [--seeds N] [--seconds N]`.
+//! Power failures at every moment of many lives, each recovered by the engine: `crash_soak [--start N] [--seeds N] [--seconds N]
+//! [--failures N]`.
 //!
-//! Goes on after a failure. `RVDO_SIM_SEED=N crash_soak` prints everything about one life.
+//! Goes on after a failure, until there were as many as `--failures` says. `RVDO_SIM_SEED=N crash_soak` prints everything about one life.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rvdo_host::sim::crash::{live_all, Plan, Tally};
 
 fn main() -> ExitCode {
-    let (mut start, mut seeds, mut seconds) = (0_u64, 1_000, u64::MAX);
+    let (mut start, mut seeds, mut seconds, mut failures) = (0_u64, 1_000, u64::MAX, u64::MAX);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().and_then(|value| value.parse().ok());
@@ -18,8 +19,11 @@ fn main() -> ExitCode {
             ("--start", Some(value)) => start = value,
             ("--seeds", Some(value)) => seeds = value,
             ("--seconds", Some(value)) => seconds = value,
+            ("--failures", Some(value)) => failures = value,
             _ => {
-                eprintln!("crash_soak: {word}: there are --start N, --seeds N, --seconds N");
+                eprintln!(
+                    "crash_soak: {word}: there are --start N, --seeds N, --seconds N, --failures N"
+                );
                 return ExitCode::from(2);
             }
         }
@@ -27,7 +31,7 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let (mut tally, mut failed) = (Tally::default(), 0_u64);
     for seed in start..start.saturating_add(seeds) {
-        if begin.elapsed() > Duration::from_secs(seconds) {
+        if failed >= failures || begin.elapsed() > Duration::from_secs(seconds) {
             break;
         }
         match live_all(seed..seed + 1, Plan::any) {

@@ -156,13 +156,17 @@ fn any_latency(rng: &mut Rng) -> Latency {
 }
 
 /// One volume with everything around it.
-struct Machine {
-    executor: Executor,
-    disk: Disk,
+pub struct Machine {
+    /// Where its tasks run.
+    pub executor: Executor,
+    /// Its disk.
+    pub disk: Disk,
+    /// Where its requests come from.
+    pub intake: SimIntake,
+    /// How its volume is opened.
+    pub parameters: OpenParameters,
     codec: SimCodec,
-    intake: SimIntake,
     log: OpLog,
-    parameters: OpenParameters,
 }
 
 /// What a machine is made to do next.
@@ -174,7 +178,8 @@ enum Phase {
 }
 
 impl Machine {
-    fn new(image: Image, parameters: OpenParameters, latency: Latency, rng: &mut Rng) -> Self {
+    /// A machine with a disk that holds `image`.
+    pub fn new(image: Image, parameters: OpenParameters, latency: Latency, rng: &mut Rng) -> Self {
         let log = OpLog::new(4096);
         let names = image.clone();
         log.name_blocks(Arc::new(move |block| {
@@ -204,7 +209,8 @@ impl Machine {
         }
     }
 
-    fn env(&self) -> rt::Arc<SimEnv> {
+    /// What a volume runs on.
+    pub fn env(&self) -> rt::Arc<SimEnv> {
         rt::Arc::new(SimEnv {
             clock: self.executor.clock(),
             disk: self.disk.clone(),
@@ -220,7 +226,7 @@ impl Machine {
     }
 
     /// Opens and resumes the volume. `None` if `interrupt` came first.
-    fn start(
+    pub fn start(
         &mut self,
         interrupt: impl FnMut() -> bool,
     ) -> Result<Option<rt::Arc<Volume<SimEnv>>>, String> {
@@ -246,7 +252,7 @@ impl Machine {
     }
 
     /// Suspends the volume. `false` if `interrupt` came first.
-    fn suspend(
+    pub fn suspend(
         &mut self,
         volume: &rt::Arc<Volume<SimEnv>>,
         kind: SuspendKind,
@@ -266,7 +272,7 @@ impl Machine {
     }
 
     /// Ends a suspended volume, of which nothing may be left.
-    fn end(&mut self, volume: rt::Arc<Volume<SimEnv>>) -> Result<(), String> {
+    pub fn end(&mut self, volume: rt::Arc<Volume<SimEnv>>) -> Result<(), String> {
         volume.stop();
         drop(volume);
         self.executor.run_until_idle();
@@ -288,7 +294,7 @@ impl Machine {
     }
 
     /// Waits until all slabs are scrubbed.
-    fn scrub(&mut self, volume: &rt::Arc<Volume<SimEnv>>) -> Result<(), String> {
+    pub fn scrub(&mut self, volume: &rt::Arc<Volume<SimEnv>>) -> Result<(), String> {
         let (watched, clock) = (volume.clone(), self.executor.clock());
         let scrubbed = self.executor.run(async move {
             while watched.snapshot().in_recovery_mode && !watched.store().read_only().is_set() {
