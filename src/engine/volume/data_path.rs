@@ -5,7 +5,11 @@
 //! Each of these functions is one request from beginning to end. The orders that crash safety rests on are kept by the parts they
 //! call: W1 and W2 by [`Journal::record`], W3 and W9 by the applier, W10 by pins.
 //!
+//! Whatever waits is pinned before it is awaited: as a temporary, each level's future would be on the kernel's small stack twice.
+//!
 //! [`Journal::record`]: crate::engine::journal::Journal::record
+
+use core::pin::pin;
 
 use super::request::{Buffers, Extent, Pending};
 use super::store_block::Ticket;
@@ -15,16 +19,19 @@ use crate::engine::error::Error;
 use crate::engine::format::Mapping;
 use crate::engine::reader;
 use crate::engine::units::{Lbn, BLOCK_SIZE, SECTOR_SIZE};
-use crate::rt::Arc;
+use crate::rt::{self, Arc};
 
 impl<E: Env> Volume<E> {
     /// Takes requests until the intake is closed. The body of a request task.
     pub(super) async fn serve_requests(this: Arc<Self>, mut buffers: Buffers) {
+        let mut served = 0_u32;
         while let Some(request) = this.store.env().intake().next().await {
             let _active = this.activity.begin().await;
             this.statistics.requests.begin();
-            buffers = this.serve(request, buffers).await;
+            buffers = pin!(this.serve(request, buffers)).await;
             this.statistics.requests.end();
+            served = served.wrapping_add(1);
+            give_way(served).await;
         }
     }
 
@@ -38,7 +45,7 @@ impl<E: Env> Volume<E> {
             .bio_in(operation, false, request.fua(), partial);
         let pending = Pending::new(&self.store, request);
         if operation == Operation::Flush {
-            pending.finish(self.flush().await);
+            pending.finish(pin!(self.flush()).await);
             return buffers;
         }
         match (operation, extent) {
@@ -46,16 +53,16 @@ impl<E: Env> Volume<E> {
                 pending.finish(Err(error));
                 buffers
             }
-            (Operation::Read, Ok(extent)) => self.read(pending, extent, buffers).await,
-            (Operation::Discard, Ok(_)) => self.discard(pending, buffers).await,
-            (_, Ok(extent)) => self.write(pending, extent, buffers).await,
+            (Operation::Read, Ok(extent)) => pin!(self.read(pending, extent, buffers)).await,
+            (Operation::Discard, Ok(_)) => pin!(self.discard(pending, buffers)).await,
+            (_, Ok(extent)) => pin!(self.write(pending, extent, buffers)).await,
         }
     }
 
     /// Reads up to one block.
     async fn read(&self, mut pending: Pending<'_, E>, extent: Extent, buffers: Buffers) -> Buffers {
         let lock = self.lock(extent.lbn).await;
-        let (buffers, result) = self.fetch(extent.lbn, buffers).await;
+        let (buffers, result) = pin!(self.fetch(extent.lbn, buffers)).await;
         // The mapping can no longer be the last reference to what was read: the data is ours now.
         drop(lock);
         if let (Ok(()), Some(request)) = (result, pending.request_mut()) {
@@ -80,7 +87,7 @@ impl<E: Env> Volume<E> {
         let lock = self.lock(extent.lbn).await;
         let mut fetched = Ok(());
         if !extent.is_whole_block() {
-            (buffers, fetched) = self.fetch(extent.lbn, buffers).await;
+            (buffers, fetched) = pin!(self.fetch(extent.lbn, buffers)).await;
         }
         if let Err(error) = fetched {
             pending.finish(Err(error));
@@ -93,7 +100,7 @@ impl<E: Env> Volume<E> {
             lock: &lock,
             membership: &membership,
         };
-        let (buffers, result) = self.store_block(ticket, &mut pending, buffers).await;
+        let (buffers, result) = pin!(self.store_block(ticket, &mut pending, buffers)).await;
         pending.finish(result);
         buffers
     }
@@ -108,10 +115,14 @@ impl<E: Env> Volume<E> {
         };
         pending.defer();
         let mut result = self.store.read_only().check();
+        let mut steps = 0_u32;
         while result.is_ok() && left > 0 {
+            steps = steps.wrapping_add(1);
+            give_way(steps).await;
             match Extent::new(sector, left, self.logical_blocks()) {
                 Ok(extent) => {
-                    (buffers, result) = self.discard_extent(&mut pending, extent, buffers).await;
+                    (buffers, result) =
+                        pin!(self.discard_extent(&mut pending, extent, buffers)).await;
                     left = left.saturating_sub(extent.bytes);
                     let sectors = extent.bytes.checked_div(SECTOR_SIZE).unwrap_or(0);
                     sector = sector.saturating_add(u64::try_from(sectors).unwrap_or(0));
@@ -138,7 +149,7 @@ impl<E: Env> Volume<E> {
             Err(error) => return (buffers, Err(error)),
         };
         if extent.is_whole_block() {
-            let result = self.remap(location, Mapping::UNMAPPED).await;
+            let result = pin!(self.remap(location, Mapping::UNMAPPED)).await;
             return (buffers, result);
         }
         // A part of a block that reads as zeros already stays as it is.
@@ -150,7 +161,7 @@ impl<E: Env> Volume<E> {
         {
             return (buffers, Ok(()));
         }
-        let (mut buffers, result) = self.fetch(extent.lbn, buffers).await;
+        let (mut buffers, result) = pin!(self.fetch(extent.lbn, buffers)).await;
         if let Err(error) = result {
             return (buffers, Err(error));
         }
@@ -159,7 +170,8 @@ impl<E: Env> Volume<E> {
             lock: &lock,
             membership: &membership,
         };
-        self.store_block(ticket, pending, buffers).await
+        let stored = pin!(self.store_block(ticket, pending, buffers)).await;
+        stored
     }
 
     /// Makes every write acknowledged so far durable.
@@ -196,7 +208,7 @@ impl<E: Env> Volume<E> {
             Ok(mapping) if !self.depot.is_data_block(mapping.pbn) => {
                 (buffers, Err(Error::BadMapping))
             }
-            Ok(mapping) => self.fetch_mapping(mapping, buffers).await,
+            Ok(mapping) => pin!(self.fetch_mapping(mapping, buffers)).await,
             Err(error) => (buffers, Err(error)),
         }
     }
@@ -221,5 +233,12 @@ impl<E: Env> Volume<E> {
             },
             result,
         )
+    }
+}
+
+/// Lets other tasks run every sixteenth time: what needs no I/O would never stop by itself as long as there is more of it.
+async fn give_way(steps: u32) {
+    if steps & 15 == 0 {
+        rt::yield_now().await;
     }
 }
