@@ -57,10 +57,11 @@ fn main() -> ExitCode {
 
 fn report(tally: &Tally, failed: u64, elapsed: Duration) {
     println!(
-        "{} lives, {} power failures ({} during recoveries, {} early saves), {} requests, {failed} failed lives; {:.0} power failures per second",
+        "{} lives, {} power failures ({} during recoveries, {} recoveries with a failing disk, {} early saves), {} requests, {failed} failed lives; {:.0} power failures per second",
         tally.lives,
         tally.crashes,
         tally.nested,
+        tally.faults,
         tally.early_saves,
         tally.requests,
         tally.crashes as f64 / elapsed.as_secs_f64().max(0.001)

@@ -15,7 +15,7 @@ use super::audit::volume::{state, Volume as OnDisk};
 use super::audit::{audit, Findings, Strictness};
 use super::codec::{Behaviour, SimCodec};
 use super::content::DataMix;
-use super::disk::{Disk, Latency};
+use super::disk::{Disk, Fault, Kind, Latency};
 use super::env::SimEnv;
 use super::executor::{Executor, Stop};
 use super::image::Image;
@@ -24,7 +24,8 @@ use super::oplog::{Event, OpLog};
 use super::request::SimIntake;
 use super::rng::Rng;
 use super::workload::{self, Workload, World};
-use crate::engine::env::RequestError;
+use crate::engine::env::{IoError, RequestError};
+use crate::engine::error::Error;
 use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
 use crate::rt;
 
@@ -50,6 +51,8 @@ pub struct Plan {
     pub interval: u64,
     /// Percentage of recoveries that are cut short by another power failure.
     pub nested: u32,
+    /// Percentage of recoveries during which an operation of the disk fails.
+    pub faults: u32,
 }
 
 /// What lives did.
@@ -61,6 +64,8 @@ pub struct Tally {
     pub crashes: u64,
     /// Recoveries that power failures cut short.
     pub nested: u64,
+    /// Recoveries during which an operation of the disk failed.
+    pub faults: u64,
     /// Saves while slabs were still to be scrubbed.
     pub early_saves: u64,
     /// Requests of users.
@@ -73,6 +78,7 @@ impl Tally {
         self.lives += other.lives;
         self.crashes += other.crashes;
         self.nested += other.nested;
+        self.faults += other.faults;
         self.early_saves += other.early_saves;
         self.requests += other.requests;
     }
@@ -140,6 +146,7 @@ impl Plan {
             starts: rng.between(1, 3),
             interval: 1,
             nested: 20,
+            faults: 5,
         }
     }
 }
@@ -167,6 +174,16 @@ pub struct Machine {
     pub parameters: OpenParameters,
     codec: SimCodec,
     log: OpLog,
+}
+
+/// How a start went.
+pub enum Started {
+    /// The volume can be used, if only for reading.
+    Running(rt::Arc<Volume<SimEnv>>),
+    /// It can not, and was ended.
+    Failed(Error),
+    /// The plug was pulled.
+    Interrupted,
 }
 
 /// What a machine is made to do next.
@@ -230,23 +247,43 @@ impl Machine {
         &mut self,
         interrupt: impl FnMut() -> bool,
     ) -> Result<Option<rt::Arc<Volume<SimEnv>>>, String> {
-        self.note("start");
-        let (env, parameters) = (self.env(), self.parameters);
-        let started = self.executor.run_until(
-            async move {
-                let volume = Volume::open(env, parameters).await?;
-                Volume::resume(&volume).await?;
-                Ok::<_, crate::engine::error::Error>(volume)
-            },
-            interrupt,
-        );
-        match started {
-            Ok(Ok(volume)) => match volume.store().read_only().reason() {
+        match self.try_start(interrupt)? {
+            Started::Running(volume) => match volume.store().read_only().reason() {
                 None => Ok(Some(volume)),
                 Some(reason) => Err(format!("the volume starts read-only: {reason:?}")),
             },
-            Ok(Err(error)) => Err(format!("the volume does not start: {error}")),
-            Err(Stop::Interrupted) => Ok(None),
+            Started::Failed(error) => Err(format!("the volume does not start: {error}")),
+            Started::Interrupted => Ok(None),
+        }
+    }
+
+    /// Opens and resumes the volume. One that cannot be resumed is ended, and must leave nothing behind.
+    pub fn try_start(&mut self, mut interrupt: impl FnMut() -> bool) -> Result<Started, String> {
+        self.note("start");
+        let (env, parameters) = (self.env(), self.parameters);
+        let opened = self
+            .executor
+            .run_until(Volume::open(env, parameters), &mut interrupt);
+        let volume = match opened {
+            Ok(Ok(volume)) => volume,
+            Ok(Err(error)) => return Ok(Started::Failed(error)),
+            Err(Stop::Interrupted) => return Ok(Started::Interrupted),
+            Err(stop) => return Err(format!("open: {stop}")),
+        };
+        let resuming = volume.clone();
+        let resumed = self.executor.run_until(
+            async move { Volume::resume(&resuming).await },
+            &mut interrupt,
+        );
+        match resumed {
+            Ok(Ok(())) => Ok(Started::Running(volume)),
+            Ok(Err(error)) => {
+                // Device-mapper suspends before it removes.
+                self.suspend(&volume, SuspendKind::Save, || false)?;
+                self.end(volume)?;
+                Ok(Started::Failed(error))
+            }
+            Err(Stop::Interrupted) => Ok(Started::Interrupted),
             Err(stop) => Err(format!("start: {stop}")),
         }
     }
@@ -315,6 +352,7 @@ struct Judge<'a> {
     logical_blocks: u64,
     maximum_age_blocks: u64,
     nested: u32,
+    faults: u32,
     tally: &'a mut Tally,
 }
 
@@ -327,13 +365,17 @@ impl Judge<'_> {
             self.tally.crashes += 1;
             let original = image.clone();
             let cut_short = depth < 3 && rng.percent(self.nested);
+            let faulty = depth < 3 && !cut_short && rng.percent(self.faults);
             let mut machine = Machine::new(image, self.parameters(rng), Latency::FAST, rng);
-            let result = self.recover(&mut machine, cut_short, rng);
+            let result = match faulty {
+                true => self.recover_with_fault(&mut machine, rng),
+                false => self.recover(&mut machine, cut_short, rng),
+            };
             match result {
                 Ok(Some(next)) => {
                     image = next;
                     depth += 1;
-                    self.tally.nested += 1;
+                    self.tally.nested += u64::from(cut_short);
                 }
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -360,6 +402,54 @@ impl Judge<'_> {
             index_entries: 64,
             compression: true,
             deduplication: true,
+        }
+    }
+
+    /// Begins to recover while one operation of the disk fails. Either the volume comes up all the same, or it does not and can be
+    /// recovered later. The result is what it leaves behind; `None` if it became read-only once it was in use.
+    fn recover_with_fault(
+        &mut self,
+        machine: &mut Machine,
+        rng: &mut Rng,
+    ) -> Result<Option<Image>, String> {
+        self.tally.faults += 1;
+        let before = on_disk_state(&machine.disk.contents());
+        machine.disk.inject(Fault {
+            kind: *rng.pick(&[Kind::Read, Kind::Write, Kind::Flush]),
+            blocks: 0..u64::MAX,
+            skip: rng.between(0, 150),
+            count: 1,
+            error: *rng.pick(&[IoError::Io, IoError::Timeout, IoError::NoSpace]),
+        });
+        let started = machine.try_start(|| false)?;
+        machine.disk.heal();
+        match started {
+            Started::Running(volume) => {
+                // A scrubber may have met the fault, before or after the start came to its end.
+                let _ = machine.scrub(&volume);
+                let is_read_only = volume.store().read_only().is_set();
+                let saved = machine.suspend(&volume, SuspendKind::Save, || false);
+                machine.end(volume)?;
+                let state = on_disk_state(&machine.disk.contents());
+                match (is_read_only, saved, state) {
+                    (true, _, Some(state::READ_ONLY)) => Ok(None),
+                    (false, Ok(true), Some(state::CLEAN)) => {
+                        self.judge(&machine.disk.contents())?;
+                        Ok(None)
+                    }
+                    other => Err(format!("after a fault: {other:?}")),
+                }
+            }
+            Started::Failed(Error::Io(_)) => {
+                let image = machine.disk.contents();
+                match on_disk_state(&image) {
+                    // The fault may have hit the very end of the recovery.
+                    state if state == before => Ok(Some(image)),
+                    state => Err(format!("state {before:?} became {state:?} by a fault")),
+                }
+            }
+            Started::Failed(error) => Err(format!("after a fault: {error}")),
+            Started::Interrupted => Err("interrupted by nobody".to_string()),
         }
     }
 
@@ -438,6 +528,11 @@ impl Judge<'_> {
     }
 }
 
+/// The state in the super block.
+fn on_disk_state(image: &Image) -> Option<u32> {
+    OnDisk::open(image, &mut Findings::default()).map(|volume| volume.state)
+}
+
 /// Lives the life of `seed`.
 pub fn live(seed: u64, plan: &Plan, rng: &mut Rng) -> Result<Tally, String> {
     let mut tally = Tally {
@@ -505,6 +600,7 @@ fn one_start(
                     logical_blocks: plan.shape.logical_blocks,
                     maximum_age_blocks: plan.parameters.maximum_age_blocks,
                     nested: plan.nested,
+                    faults: plan.faults,
                     tally,
                 };
                 if let Err(error) = judge.try_crash(image, &mut crash_rng) {
