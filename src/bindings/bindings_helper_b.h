@@ -51,4 +51,8 @@ int rvdo_acomp_compress(struct acomp_req *req);
 int rvdo_acomp_decompress(struct acomp_req *req);
 unsigned int rvdo_acomp_produced(struct acomp_req *req);
 
+/* LZ4 with an acceleration. */
+void *rvdo_lz4_get(int acceleration);
+void rvdo_lz4_put(void *algorithm);
+
 #endif /* RVDO_BINDINGS_HELPER_B_H */

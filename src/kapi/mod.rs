@@ -17,6 +17,7 @@ pub mod crc32;
 pub mod device_mapper;
 pub mod executor;
 pub mod links_lock;
+pub mod lz4_fast;
 pub mod noio;
 pub mod page;
 pub mod page_io;

@@ -107,6 +107,8 @@ pub enum Candidate<'a> {
     Any(&'a str),
     /// The best implementation of this name that computes on the CPU.
     Software(&'a str),
+    /// LZ4 of our own, with an acceleration.
+    AcceleratedLz4(u32),
 }
 
 /// The drivers to try for compression to `format`, the best first. Those that turn out to be of another format are passed over.
@@ -118,10 +120,11 @@ pub fn compressors<'a>(
     let asked = wanted.algorithm();
     let automatic = list.is_automatic();
     // With a list, hardware is used if it is in the list, or asked for by the name of its driver while there is any list.
+    let accelerated = wanted.option().map(Candidate::AcceleratedLz4);
     let by_name = automatic || (asked != format.name() && list.names().next().is_some());
-    by_name
-        .then_some(Candidate::Any(asked))
+    accelerated
         .into_iter()
+        .chain(by_name.then_some(Candidate::Any(asked)))
         .chain(list.names().map(Candidate::Any))
         .chain(automatic.then_some(Candidate::Any(format.name())))
         .chain([
@@ -141,6 +144,7 @@ mod tests {
             .map(|candidate| match candidate {
                 Candidate::Any(name) => name.to_string(),
                 Candidate::Software(name) => format!("{name}!"),
+                Candidate::AcceleratedLz4(acceleration) => format!("own:{acceleration}"),
             })
             .collect();
         names.join(" ")
@@ -166,6 +170,7 @@ mod tests {
             order("deflate-iaa", "qat_deflate", deflate),
             "deflate-iaa qat_deflate deflate-iaa! deflate!"
         );
+        assert_eq!(order("lz4:3", "none", StreamFormat::Lz4), "own:3 lz4! lz4!");
         assert_eq!(order("lz4hc", "none", StreamFormat::Lz4), "lz4hc! lz4!");
     }
 

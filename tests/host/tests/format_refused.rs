@@ -5,7 +5,7 @@
 use rvdo_host::engine::format::block_map_entry::Mapping;
 use rvdo_host::engine::format::block_map_page::{self, PageContents};
 use rvdo_host::engine::format::checksum::checksum;
-use rvdo_host::engine::format::compressed_block::{CompressedBlock, StreamFormat};
+use rvdo_host::engine::format::compressed_block::{is_version_1, CompressedBlock, StreamFormat};
 use rvdo_host::engine::format::formatter::{format_volume, FormatParams};
 use rvdo_host::engine::format::index_config::IndexConfig;
 use rvdo_host::engine::format::recovery_journal::{self, JournalFormat, JournalHeader};
@@ -168,7 +168,7 @@ fn versions_that_are_not_known_are_named() {
         decode(4, 13),
         unsupported(Component::SuperBlock, 12, 0, 13, 0)
     );
-    assert_eq!(decode(28, 1), unsupported(Component::Volume, 67, 0, 67, 1));
+    assert_eq!(decode(28, 2), unsupported(Component::Volume, 67, 0, 67, 2));
     assert_eq!(decode(32, 42), unsupported(Component::Vdo, 41, 0, 42, 0));
     assert_eq!(decode(112, 4), unsupported(Component::Layout, 3, 0, 4, 0));
     assert_eq!(
@@ -203,11 +203,73 @@ fn versions_that_are_not_known_are_named() {
     assert!(decode(301, 72).is_err());
     assert!(decode(394, 33).is_err());
 
-    let message = decode(28, 1).unwrap_err().to_string();
+    let message = decode(28, 2).unwrap_err().to_string();
     assert!(
-        message.contains("volume version mismatch, expected 67.0, got 67.1"),
+        message.contains("volume version mismatch, expected 67.0, got 67.2"),
         "{message}"
     );
+}
+
+/// The first word means something in a volume of version 67.1 only, and every bit of it does.
+#[test]
+fn required_flags_are_read_and_kept() {
+    let with_flags = |flags: u32| {
+        let mut block = super_block();
+        block[20..24].copy_from_slice(&flags.to_le_bytes());
+        block[28] = 1;
+        seal_super_block(&mut block);
+        block
+    };
+    let original = SuperBlock::decode(&super_block()).unwrap();
+    assert_eq!(original.required, None);
+    for flags in [0, 1, 0x0001_0001, 0x0301_0001] {
+        let block = with_flags(flags);
+        let decoded = SuperBlock::decode(&block).unwrap();
+        assert_eq!(decoded.required.unwrap().encode(), flags);
+        let mut encoded = block;
+        decoded.encode(&mut encoded).unwrap();
+        assert!(encoded == block);
+        // Back to what it was.
+        SuperBlock {
+            required: None,
+            unused: original.unused,
+            ..decoded
+        }
+        .encode(&mut encoded)
+        .unwrap();
+        assert!(encoded == super_block());
+    }
+    for bit in [1, 2, 15, 18, 23, 26, 31] {
+        let error = SuperBlock::decode(&with_flags(0x0001_0001 | 1 << bit)).unwrap_err();
+        assert_eq!(error, FormatError::UnknownFeature { bit });
+        assert!(error.to_string().contains(&format!("feature {bit} ")));
+    }
+}
+
+/// Blocks of version 2.0 as dm-vdo's own proposal has them: LZ4 and zstd, with LZ4 in the place of our deflate.
+#[test]
+fn compressed_blocks_name_their_format() {
+    let mut block = [0; 4096];
+    block[0] = 2;
+    block[8..12].copy_from_slice(&[5, 0, 7, 0]);
+    for (id, format) in [
+        (1, StreamFormat::Lz4),
+        (2, StreamFormat::Zstd),
+        (16, StreamFormat::Deflate),
+    ] {
+        block[36] = id;
+        let compressed = CompressedBlock::parse(&block).unwrap();
+        assert_eq!(compressed.format(), format);
+        let fragment = |slot| compressed.fragment(FragmentSlot::new(slot).unwrap());
+        assert_eq!(fragment(0), Ok(37..42));
+        assert_eq!(fragment(1), Ok(42..49));
+        assert_eq!(fragment(2), Err(FormatError::BadFragment));
+        assert!(!is_version_1(&block));
+    }
+    for id in [0, 3, 15, 17, 255] {
+        block[36] = id;
+        assert!(CompressedBlock::parse(&block).is_err(), "{id}");
+    }
 }
 
 #[test]

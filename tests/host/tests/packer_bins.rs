@@ -55,6 +55,10 @@ impl Test {
 
     /// Gives the packer a fragment of `bytes` bytes and lets everything happen that can.
     fn pack(&mut self, bytes: usize) {
+        self.pack_as(StreamFormat::Lz4, bytes);
+    }
+
+    fn pack_as(&mut self, format: StreamFormat, bytes: usize) {
         let number = {
             let mut outcomes = self.outcomes.lock().unwrap();
             outcomes.push(None);
@@ -67,10 +71,7 @@ impl Test {
         let (tickets, pins) = (self.tickets.clone(), self.pins.clone());
         self.world.clock.spawn(async move {
             let on_bin = |ticket| tickets.lock().unwrap()[number] = Some(ticket);
-            let outcome = match packer
-                .pack(StreamFormat::Lz4, &fragment, home, on_bin)
-                .await
-            {
+            let outcome = match packer.pack(format, &fragment, home, on_bin).await {
                 Packed::Stored { pin, mapping } => {
                     assert_eq!(pin.pbn(), mapping.pbn);
                     pins.lock().unwrap().push(pin);
@@ -477,4 +478,49 @@ fn every_fragment_finds_its_way() {
         assert_eq!(blocks.holders(), 0);
         world.assert_no_hazards();
     });
+}
+
+/// A block holds one format, however the compressors take turns; its header says which.
+#[test]
+fn formats_do_not_mix() {
+    let mut test = Test::new(1);
+    let formats = [
+        StreamFormat::Lz4,
+        StreamFormat::Deflate,
+        StreamFormat::Deflate,
+        StreamFormat::Zstd,
+        StreamFormat::Lz4,
+        StreamFormat::Zstd,
+        StreamFormat::Deflate,
+    ];
+    for format in formats {
+        test.pack_as(format, 100);
+    }
+    test.flush();
+    assert_eq!(test.groups(), [vec![0, 4], vec![1, 2, 6], vec![3, 5]]);
+    for (number, format) in [
+        (0, StreamFormat::Lz4),
+        (1, StreamFormat::Deflate),
+        (3, StreamFormat::Zstd),
+    ] {
+        let block: Arc<Block> = test.world.device.disk.contents().block(Test::home(number));
+        let compressed = CompressedBlock::parse(&block).unwrap();
+        assert_eq!(compressed.format(), format);
+        assert_eq!(block[0], if format == StreamFormat::Lz4 { 1 } else { 2 });
+    }
+}
+
+/// A block that names its format has a byte less for fragments.
+#[test]
+fn the_name_of_the_format_takes_a_byte() {
+    for (format, fits) in [(StreamFormat::Lz4, true), (StreamFormat::Deflate, false)] {
+        let mut test = Test::new(1);
+        test.pack_as(format, 2030);
+        test.pack_as(format, 2030);
+        assert_eq!(test.groups().len(), usize::from(fits), "{format:?}");
+        test.flush();
+        // One byte more than the largest fragment.
+        test.pack_as(format, format.fragment_bytes_max() + 1);
+        assert!(test.unpacked().contains(&2));
+    }
 }

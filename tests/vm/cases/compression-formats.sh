@@ -97,8 +97,13 @@ check reload compressionType lz4hc compressionVerify on
 same driver "$(compress_stat_of v driver)" lz4hc-scomp
 write_part 9
 same "verify errors" "$(compress_stat_of v verify_errors)" 0
-check reload compressionType lz4
+check reload compressionType lz4:9
+same driver "$(compress_stat_of v driver)" rvdo-lz4-9
 write_part 10
+check ask v compression-type lz4:70
+same driver "$(compress_stat_of v driver)" rvdo-lz4-70
+check grep -q rvdo-lz4-70 /proc/crypto
+check ask v compression-type lz4
 ask v compress-stats
 # The same data in a volume of many formats is found, whatever it is compressed with.
 before=$(used)

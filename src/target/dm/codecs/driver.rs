@@ -19,9 +19,11 @@ use kernel::time::{Instant, Monotonic};
 use crate::engine::format::StreamFormat;
 use crate::kapi::acomp::{Acomp, Implementations};
 use crate::kapi::acomp_pool::AcompPool;
+use crate::kapi::lz4_fast::AcceleratedLz4;
 use crate::kapi::timer::Timer;
 use crate::rt::{self, Page, PagePair, SpinLock, PAGE_BYTES};
 use crate::target::back_off::BackOff;
+use crate::target::compression_type::ACCELERATED_LZ4;
 use crate::target::driver_list::Candidate;
 use crate::target::figures::Figures;
 use crate::target::self_test;
@@ -59,7 +61,9 @@ pub(super) enum Outcome<T> {
 
 /// A driver.
 pub(super) struct Driver {
+    // Goes before what registers its algorithm.
     pool: Pin<KBox<AcompPool>>,
+    _algorithm: Option<AcceleratedLz4>,
     format: StreamFormat,
     figures: rt::Arc<Figures>,
     back_off: BackOff,
@@ -88,7 +92,18 @@ impl Driver {
         figures: impl FnOnce(&str) -> Result<rt::Arc<Figures>>,
     ) -> core::result::Result<Self, OpenFailure> {
         let absent = OpenFailure::Absent;
+        if let Candidate::AcceleratedLz4(acceleration) = candidate {
+            let algorithm = AcceleratedLz4::new(acceleration).map_err(absent)?;
+            let name = CString::try_from_fmt(fmt!("{}{}", ACCELERATED_LZ4, acceleration))
+                .map_err(absent)?;
+            let acomp = Acomp::new(&name, Implementations::Synchronous).map_err(absent)?;
+            let figures = figures(name.to_str().unwrap_or("?")).map_err(absent)?;
+            let mut driver = Self::with_acomp(acomp, StreamFormat::Lz4, figures).map_err(absent)?;
+            driver._algorithm = Some(algorithm);
+            return Ok(driver);
+        }
         let (name, which) = match candidate {
+            Candidate::AcceleratedLz4(_) => return Err(OpenFailure::UnknownFormat),
             Candidate::Any(name) => (name, Implementations::Any),
             Candidate::Software(name) => (name, Implementations::Synchronous),
         };
@@ -118,6 +133,7 @@ impl Driver {
         };
         Ok(Self {
             pool: AcompPool::new(acomp, requests)?,
+            _algorithm: None,
             format,
             figures,
             back_off: BackOff::default(),

@@ -91,7 +91,7 @@ impl core::fmt::Display for Refusal {
             ),
             Self::Option(wanted) => write!(
                 f,
-                "compressionType {wanted}: the kernel's compression drivers have no option to set, ask for {}",
+                "compressionType {wanted}: this compression driver has no option to set, ask for {}",
                 wanted.algorithm()
             ),
             Self::NoDriver(format) => write!(
@@ -203,7 +203,7 @@ impl Codecs {
     /// Opens the drivers for `wish`. They are not in use yet.
     pub(super) fn select(&self, wish: &Wish) -> core::result::Result<Selection, Refusal> {
         let wanted = &wish.compression_type;
-        if wanted.option().is_some() {
+        if wanted.option().is_some() && wanted.stored_as(None) != Ok(StreamFormat::Lz4) {
             return Err(Refusal::Option(*wanted));
         }
         let format = match wanted.stored_as(None) {
@@ -247,7 +247,10 @@ impl Codecs {
             }
             match self.open(candidate) {
                 Ok(driver) if driver.format() == format => {
-                    if driver.name() != wanted && driver.algorithm() != wanted {
+                    let as_asked = driver.name() == wanted
+                        || driver.algorithm() == wanted
+                        || matches!(candidate, Candidate::AcceleratedLz4(_));
+                    if !as_asked {
                         rt::info!(
                             "compressionType {}: compressing with {}",
                             wish.compression_type,
