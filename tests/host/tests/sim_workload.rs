@@ -2,6 +2,8 @@
 
 //! Whole volumes in the simulation: users, power failures, audits.
 
+use rvdo_host::engine::format::StreamFormat;
+use rvdo_host::sim::audit::decode::{DEFLATE, LZ4};
 use rvdo_host::sim::audit::volume::state;
 use rvdo_host::sim::content::DataMix;
 use rvdo_host::sim::disk::Latency;
@@ -116,6 +118,41 @@ fn a_rebuilt_volume_can_be_saved_and_started_again() {
 #[test]
 fn what_was_flushed_survives_a_failing_device() {
     Sim::seeds(2_000..2_040).run(|sim| faulty_life(sim, 600));
+}
+
+/// Blocks of two formats side by side, each of which says what it is; before the upgrade only LZ4.
+#[test]
+fn an_upgraded_volume_holds_blocks_of_several_formats() {
+    Sim::seeds(600..604).run(|sim| {
+        let workload = || Workload {
+            data: DataMix::COMPRESSIBLE,
+            reads: 10,
+            ..Workload::new(800)
+        };
+        let formats = |sim: &Sim| -> Result<_, String> {
+            Ok((
+                sim.compressed_blocks(LZ4)? > 0,
+                sim.compressed_blocks(DEFLATE)? > 0,
+            ))
+        };
+        sim.format(Shape::SMALL);
+        sim.start()?;
+        sim.work(workload())?;
+        sim.codec().set_format(StreamFormat::Deflate);
+        sim.work(workload())?;
+        sim.stop()?;
+        sim.audit_saved()?;
+        assert_eq!(formats(sim)?, (true, false));
+
+        sim.start()?;
+        sim.upgrade(StreamFormat::Deflate)?;
+        sim.work_with_crashes(workload(), 20)?;
+        sim.read_back()?;
+        sim.stop()?;
+        sim.audit_saved()?;
+        assert_eq!(formats(sim)?, (true, true));
+        Ok(())
+    });
 }
 
 /// Volumes of all shapes on all kinds of hardware; see `scenario.rs`.

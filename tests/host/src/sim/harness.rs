@@ -26,8 +26,9 @@ use super::codec::SimCodec;
 use super::disk::{Counts, Disk};
 use super::env::SimEnv;
 use super::executor::{Executor, Slot};
-use super::image::{Block, Image};
+use super::image::{Block, Image, BLOCK_SIZE};
 use super::mkfs::Shape;
+use super::model::WriteEnd;
 use super::oplog::{Event, OpLog};
 use super::request::SimIntake;
 use super::rng::Rng;
@@ -35,6 +36,7 @@ use super::seeds::{Seeds, Totals};
 use super::workload::{self, Workload, World};
 use crate::engine::env::RequestError;
 use crate::engine::error::Error;
+use crate::engine::format::StreamFormat;
 use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
 use crate::rt;
 
@@ -217,6 +219,78 @@ impl Sim {
             self.world().model.end_flush(sent);
         }
         self.check()
+    }
+
+    /// Upgrades the running volume and has it compress to `format` from now on.
+    pub fn upgrade(&mut self, format: StreamFormat) -> Result<(), String> {
+        self.note("upgrade");
+        let volume = self.volume().clone();
+        let upgraded = self.drive("upgrade", async move {
+            volume.upgrade().await?;
+            volume.admit_format(format).await
+        })?;
+        upgraded.map_err(|error| format!("upgrade: {error}"))?;
+        self.codec.set_format(format);
+        self.volume().compressor_changed();
+        self.check()
+    }
+
+    /// Discards everything that was ever written.
+    pub fn discard_all(&mut self) -> Result<(), String> {
+        let lbns = self.world().model.lbns();
+        for lbn in lbns {
+            let zero = Arc::new([0; BLOCK_SIZE]);
+            let token = self.world().model.begin_write(lbn, zero, false);
+            let intake = self.intake.clone();
+            let discarded = self.drive("discard", async move {
+                intake.discard(lbn * 8, BLOCK_SIZE, false).await
+            })?;
+            discarded.map_err(|error| format!("discard of {lbn}: {error:?}"))?;
+            self.world().model.end_write(token, WriteEnd::Done);
+        }
+        self.check()
+    }
+
+    /// Lets `task` have the running volume. `None` if the power was cut before it was done, as [`Sim::cut_power_after`] had it.
+    pub fn task<T, F>(
+        &mut self,
+        what: &'static str,
+        task: impl FnOnce(rt::Arc<Volume<SimEnv>>) -> F,
+    ) -> Result<Option<T>, String>
+    where
+        F: Future<Output = T>,
+    {
+        self.note(what);
+        let volume = self.volume().clone();
+        match self.drive(what, task(volume)) {
+            Ok(done) => self.check().map(|()| Some(done)),
+            Err(error) if error == CUT => self.power_cut().map(|()| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same while users work. The power stays on.
+    pub fn task_among_users<T, F>(
+        &mut self,
+        workload: Workload,
+        what: &'static str,
+        task: impl FnOnce(rt::Arc<Volume<SimEnv>>) -> F,
+    ) -> Result<T, String>
+    where
+        F: Future<Output = T> + Send,
+        T: Send,
+    {
+        self.note(what);
+        let clients = self.start_clients(&workload);
+        let volume = self.volume().clone();
+        let both = rt::join2(all(clients), task(volume));
+        let ((), done) = self.drive(what, both)?;
+        self.check().map(|()| done)
+    }
+
+    /// Has the power cut when `moments` moments of the disk have gone by, if that is during a task.
+    pub fn cut_power_after(&mut self, moments: Option<u64>) {
+        self.cut_after = moments.map(|moments| self.disk.moment() + moments);
     }
 
     /// Resumes the suspended volume.
@@ -408,6 +482,13 @@ impl Sim {
                 .map_err(|violation| violation.to_string())?;
         }
         check_unknown(&audit, &world)
+    }
+
+    /// How many compressed blocks of a stream format a stopped volume has in use.
+    pub fn compressed_blocks(&self, format: u8) -> Result<u64, String> {
+        let image = self.disk.contents();
+        let audit = audit(&image, self.strictness)?;
+        Ok(audit.compressed.get(&format).copied().unwrap_or(0))
     }
 
     /// Reads everything that was ever written through the volume.

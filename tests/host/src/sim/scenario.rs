@@ -11,6 +11,7 @@ use super::mkfs::Shape;
 use super::rng::Rng;
 use super::workload::Workload;
 use crate::engine::env::{IoError, RequestError};
+use crate::engine::format::StreamFormat;
 use crate::engine::volume::SuspendKind;
 
 /// Lives through about `operations` operations: several starts, suspends and crashes in between,
@@ -48,6 +49,13 @@ pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
         }
         sim.volume().set_compression(packs && rng.percent(85));
         sim.volume().set_deduplication(rng.percent(85));
+        match rng.below(10) {
+            0 => sim.upgrade(StreamFormat::Deflate)?,
+            1 => sim.upgrade(StreamFormat::Lz4)?,
+            // What a volume that was not upgraded must not store.
+            2 => sim.codec().set_format(StreamFormat::Deflate),
+            _ => {}
+        }
         let workload = any_workload(&mut rng, &shape, operations / phases);
         if rng.percent(30) {
             let moments = rng.between(1, workload.operations * 8);

@@ -81,46 +81,72 @@ impl Mapping {
     }
 }
 
-/// A version 1.0 compressed block, taken apart.
-pub fn fragments(block: &Block) -> Result<Vec<&[u8]>, String> {
-    if (u32_at(block, 0), u32_at(block, 4)) != (1, 0) {
-        return Err("is no compressed block of version 1.0".to_string());
-    }
-    let mut fragments = Vec::new();
-    let mut offset = 36;
-    let mut ended = false;
-    for slot in 0..14 {
-        let size = usize::from(u16_at(block, 8 + 2 * slot));
-        if size == 0 {
-            ended = true;
-            continue;
-        }
-        if ended {
-            return Err(format!(
-                "has a fragment in slot {slot} behind an empty slot"
-            ));
-        }
-        let fragment = block.get(offset..offset + size);
-        fragments.push(fragment.ok_or_else(|| format!("fragment {slot} runs past the block"))?);
-        offset += size;
-    }
-    Ok(fragments)
+/// The stream format of fragments: one LZ4 block each.
+pub const LZ4: u8 = 1;
+/// The stream format of fragments: raw deflate.
+pub const DEFLATE: u8 = 16;
+
+/// A compressed block, taken apart.
+pub struct CompressedBlock<'a> {
+    /// The major version: 1 is LZ4 alone, 2 names its format.
+    pub version: u32,
+    /// What the fragments are.
+    pub format: u8,
+    /// The fragments.
+    pub fragments: Vec<&'a [u8]>,
+    /// Whether everything behind them is zero.
+    pub tail_is_zero: bool,
 }
 
-/// Whether everything behind the fragments is zero.
-pub fn tail_is_zero(block: &Block) -> bool {
-    let used: usize = (0..14)
-        .map(|slot| usize::from(u16_at(block, 8 + 2 * slot)))
-        .sum();
-    block[(36 + used).min(4096)..].iter().all(|byte| *byte == 0)
-}
+impl<'a> CompressedBlock<'a> {
+    /// Takes a block apart.
+    pub fn read(block: &'a Block) -> Result<Self, String> {
+        let (version, format, mut offset) = match (u32_at(block, 0), u32_at(block, 4)) {
+            (1, 0) => (1, LZ4, 36),
+            (2, 0) => (2, block[36], 37),
+            _ => return Err("is no compressed block of a known version".to_string()),
+        };
+        let mut fragments = Vec::new();
+        let mut ended = false;
+        for slot in 0..14 {
+            let size = usize::from(u16_at(block, 8 + 2 * slot));
+            if size == 0 {
+                ended = true;
+                continue;
+            }
+            if ended {
+                return Err(format!(
+                    "has a fragment in slot {slot} behind an empty slot"
+                ));
+            }
+            let fragment = block.get(offset..offset + size);
+            fragments.push(fragment.ok_or_else(|| format!("fragment {slot} runs past the block"))?);
+            offset += size;
+        }
+        Ok(Self {
+            version,
+            format,
+            fragments,
+            tail_is_zero: block[offset..].iter().all(|byte| *byte == 0),
+        })
+    }
 
-/// The 4096 bytes that a fragment stands for.
-pub fn expand(fragment: &[u8]) -> Option<Block> {
-    let mut data = [0; 4096];
-    match lz4_flex::block::decompress_into(fragment, &mut data) {
-        Ok(4096) => Some(data),
-        _ => None,
+    /// The 4096 bytes that a fragment stands for.
+    pub fn expand(&self, slot: usize) -> Option<Block> {
+        let fragment = self.fragments.get(slot)?;
+        let mut data = [0; 4096];
+        let whole = match self.format {
+            LZ4 => {
+                lz4_flex::block::decompress_into(fragment, &mut data).is_ok_and(|size| size == 4096)
+            }
+            DEFLATE => {
+                let mut inflate = flate2::Decompress::new(false);
+                let end = inflate.decompress(fragment, &mut data, flate2::FlushDecompress::Finish);
+                end.is_ok_and(|end| end == flate2::Status::StreamEnd) && inflate.total_out() == 4096
+            }
+            _ => false,
+        };
+        whole.then_some(data)
     }
 }
 

@@ -22,6 +22,13 @@ pub struct Usage {
     pub pages: u64,
 }
 
+impl Usage {
+    /// Whether anything refers to the block.
+    pub fn is_used(&self) -> bool {
+        self.whole + self.fragments + self.pages > 0
+    }
+}
+
 /// What the block map says.
 #[derive(Default)]
 pub struct Forest {

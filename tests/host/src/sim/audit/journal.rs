@@ -44,6 +44,8 @@ pub struct Half {
     pub increment: bool,
     /// Whether the block becomes a block map page.
     pub block_map: bool,
+    /// Whether a fragment in the block is meant.
+    pub compressed: bool,
 }
 
 /// A valid block of the journal.
@@ -162,17 +164,18 @@ impl Journal {
     pub fn halves(&self, volume: &Volume<'_>, from: u64) -> BTreeMap<u64, Vec<Half>> {
         let mut slabs = BTreeMap::<u64, Vec<Half>>::new();
         for entry in self.entries.iter().filter(|entry| entry.sequence >= from) {
-            for (number, pbn, increment) in [
-                (2 * entry.number, entry.mapping.pbn, true),
-                (2 * entry.number + 1, entry.unmapping.pbn, false),
+            for (number, mapping, increment) in [
+                (2 * entry.number, entry.mapping, true),
+                (2 * entry.number + 1, entry.unmapping, false),
             ] {
-                if let Some((slab, sbn)) = volume.data_block(pbn) {
+                if let Some((slab, sbn)) = volume.data_block(mapping.pbn) {
                     slabs.entry(slab).or_default().push(Half {
                         point: point(entry.sequence, number),
                         slab,
                         sbn,
                         increment,
                         block_map: entry.grows_map,
+                        compressed: !entry.grows_map && mapping.state > 1,
                     });
                 }
             }

@@ -17,10 +17,10 @@ pub mod volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::decode::Mapping;
+use self::decode::{CompressedBlock, Mapping};
 use self::forest::{Forest, Overlay, Usage};
 use self::journal::Journal;
-use self::slabs::Slab;
+use self::slabs::{Contents, Slab};
 use self::volume::{state, Volume};
 use super::image::{Block, Blocks, BLOCK_SIZE};
 
@@ -71,6 +71,8 @@ pub struct Strictness {
     pub clean_slabs: bool,
     /// Every compressed fragment in use is expanded, not only the headers checked.
     pub expand_fragments: bool,
+    /// Algorithm maps know what kind of block every block is.
+    pub known_codes: bool,
 }
 
 impl Strictness {
@@ -79,12 +81,14 @@ impl Strictness {
         zero_tails: true,
         clean_slabs: true,
         expand_fragments: true,
+        known_codes: true,
     };
     /// What every writer of the format promises.
     pub const FORMAT: Self = Self {
         zero_tails: false,
         clean_slabs: false,
         expand_fragments: true,
+        known_codes: false,
     };
 }
 
@@ -98,6 +102,8 @@ pub struct Audit<'a> {
     pub allocated: u64,
     /// Entries that a recovery would have replayed.
     pub replayed: u64,
+    /// Compressed blocks in use, by stream format.
+    pub compressed: BTreeMap<u8, u64>,
 }
 
 /// Audits a volume in any state that a load or a recovery starts from.
@@ -136,6 +142,7 @@ fn new_volume<'a>(volume: Volume<'a>, findings: &mut Findings) -> Audit<'a> {
         forest,
         allocated: 0,
         replayed: 0,
+        compressed: BTreeMap::new(),
     }
 }
 
@@ -175,12 +182,13 @@ fn saved_volume<'a>(
         }
     }
     let allocated = check_slabs(&volume, &journal, &forest, strictness, findings);
-    check_data(&volume, &forest, strictness, findings);
+    let compressed = check_data(&volume, &forest, strictness, findings);
     Audit {
         volume,
         forest,
         allocated,
         replayed: 0,
+        compressed,
     }
 }
 
@@ -201,12 +209,13 @@ fn crashed_volume<'a>(
         }
     }
     let allocated = check_slabs(&volume, &journal, &forest, strictness, findings);
-    check_data(&volume, &forest, strictness, findings);
+    let compressed = check_data(&volume, &forest, strictness, findings);
     Audit {
         replayed: journal.entries.len() as u64,
         volume,
         forest,
         allocated,
+        compressed,
     }
 }
 
@@ -242,7 +251,7 @@ fn check_slabs(
             findings.add(format!("slab {number} of a saved volume is dirty"));
         }
         let (summary, clean) = (slab.summary, slab.is_clean());
-        let counters = slab.counters(findings);
+        let Contents { counters, codes } = slab.contents(findings);
         let mut free = 0;
         for (sbn, counter) in counters.iter().enumerate() {
             let usage = expected[number as usize]
@@ -263,6 +272,23 @@ fn check_slabs(
             }
         }
         allocated += volume.data_blocks - free;
+        let used = expected[number as usize].iter();
+        for (sbn, usage) in used.filter(|(_, usage)| usage.is_used()) {
+            let Some(found) = codes.as_ref().map(|codes| codes[*sbn as usize]) else {
+                break;
+            };
+            let pbn = volume.slab_origin(number) + sbn;
+            let right = match usage.fragments {
+                0 => 0,
+                _ => slabs::code_of(volume, pbn),
+            };
+            let excused = found == slabs::UNKNOWN_CODE && !strictness.known_codes;
+            if found != right && !excused {
+                findings.add(format!(
+                    "slab {number} block {sbn} (pbn {pbn}): the map has code {found}, the block is {right}: {usage:?}"
+                ));
+            }
+        }
         if saved && clean && summary.hint != slabs::hint(volume, free) {
             findings.add(format!(
                 "slab {number}: {free} blocks are free, the hint is {}",
@@ -279,43 +305,54 @@ fn check_data(
     forest: &Forest,
     strictness: Strictness,
     findings: &mut Findings,
-) {
+) -> BTreeMap<u8, u64> {
+    let mut formats = BTreeMap::new();
     let mut slots = BTreeMap::<u64, u16>::new();
     for mapping in forest.mappings.values().filter(|mapping| mapping.state > 1) {
         *slots.entry(mapping.pbn).or_default() |= 1 << (mapping.state - 2);
     }
     for (pbn, used) in slots {
         let block = volume.block(pbn);
-        let fragments = match decode::fragments(&block) {
-            Ok(fragments) => fragments,
+        let compressed = match CompressedBlock::read(&block) {
+            Ok(compressed) => compressed,
             Err(error) => {
                 findings.add(format!("block {pbn} {error}"));
                 continue;
             }
         };
-        if fragments.len() < 2 {
+        let (version, format) = (compressed.version, compressed.format);
+        *formats.entry(format).or_default() += 1;
+        if !volume.admits(version, format) {
             findings.add(format!(
-                "compressed block {pbn} has {} fragments",
-                fragments.len()
+                "compressed block {pbn} has version {version} and format {format}, the volume admits {:x?}",
+                volume.required
             ));
         }
-        if strictness.zero_tails && !decode::tail_is_zero(&block) {
+        if compressed.fragments.len() < 2 {
+            findings.add(format!(
+                "compressed block {pbn} has {} fragments",
+                compressed.fragments.len()
+            ));
+        }
+        if strictness.zero_tails && !compressed.tail_is_zero {
             findings.add(format!(
                 "compressed block {pbn} has old bytes behind its fragments"
             ));
         }
         for slot in (0..14).filter(|slot| used >> slot & 1 == 1) {
-            let fragment = fragments.get(slot);
-            let bad = |fragment: &&[u8]| {
-                strictness.expand_fragments && decode::expand(fragment).is_none()
+            let readable = if strictness.expand_fragments {
+                compressed.expand(slot).is_some()
+            } else {
+                slot < compressed.fragments.len()
             };
-            if fragment.is_none_or(bad) {
+            if !readable {
                 findings.add(format!(
                     "fragment {slot} of block {pbn} is in use but cannot be read"
                 ));
             }
         }
     }
+    formats
 }
 
 impl Forest {
@@ -336,10 +373,8 @@ impl Audit<'_> {
         if mapping.state == 1 {
             return Ok(block);
         }
-        let fragments = decode::fragments(&block)?;
-        let fragment = fragments.get(usize::from(mapping.state) - 2).copied();
-        fragment
-            .and_then(decode::expand)
+        CompressedBlock::read(&block)?
+            .expand(usize::from(mapping.state) - 2)
             .map(Arc::new)
             .ok_or_else(|| format!("lbn {lbn}: {mapping:?} cannot be read"))
     }

@@ -3,7 +3,7 @@
 //! Slabs: summary, reference counters and slab journals, brought up to date as a load or a
 //! recovery would do it.
 
-use super::decode::{point, show, u16_at, u64_at};
+use super::decode::{point, show, u16_at, u64_at, CompressedBlock};
 use super::journal::Half;
 use super::volume::Volume;
 use super::Findings;
@@ -13,6 +13,11 @@ const PER_SECTOR: u64 = 504;
 const ENTRIES_DATA: u64 = 1353;
 /// Entries of one that holds block map increments, too.
 const ENTRIES_FULL: u64 = 1299;
+
+/// Codes in a sector of an algorithm map.
+const CODES_PER_SECTOR: u64 = 1008;
+/// The code of a block of which only the block itself says what it is.
+pub const UNKNOWN_CODE: u8 = 15;
 
 /// A slab's entry in the summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,16 @@ struct SlabEntry {
     sbn: u64,
     increment: bool,
     block_map: bool,
+    /// What kind of block gets a reference, in a slab with a map.
+    code: u8,
+}
+
+/// What a slab says of its blocks.
+pub struct Contents {
+    /// References to each.
+    pub counters: Vec<u8>,
+    /// What kind of block each is, if the slab has a map.
+    pub codes: Option<Vec<u8>>,
 }
 
 /// A slab as it is found.
@@ -45,6 +60,9 @@ pub struct Slab<'a, 'b> {
     counters: Vec<u8>,
     /// The commit point of each sector of counters.
     commits: Vec<u64>,
+    codes: Vec<u8>,
+    /// The commit point of each sector of codes.
+    code_commits: Vec<u64>,
     /// The oldest and the next block of the journal.
     head: u64,
     tail: u64,
@@ -97,6 +115,8 @@ impl<'a, 'b> Slab<'a, 'b> {
             summary: summary(volume, number),
             counters: vec![0; volume.data_blocks as usize],
             commits: vec![0; volume.data_blocks.div_ceil(PER_SECTOR) as usize],
+            codes: vec![0; volume.data_blocks as usize],
+            code_commits: vec![0; volume.data_blocks.div_ceil(CODES_PER_SECTOR) as usize],
             head: 1,
             tail: 1,
             recovery_point: None,
@@ -105,6 +125,7 @@ impl<'a, 'b> Slab<'a, 'b> {
         };
         if slab.summary.loaded {
             slab.read_counters();
+            slab.read_codes();
         }
         if slab.summary.tail_offset != 0 || slab.summary.loaded {
             slab.read_journal(findings);
@@ -125,10 +146,38 @@ impl<'a, 'b> Slab<'a, 'b> {
         }
     }
 
+    fn read_codes(&mut self) {
+        let volume = self.volume;
+        if volume.map_blocks == 0 {
+            return;
+        }
+        let origin = volume.slab_origin(self.number)
+            + volume.data_blocks
+            + volume.reference_blocks
+            + volume.slab_journal_blocks;
+        for (sector, codes) in self.codes.chunks_mut(CODES_PER_SECTOR as usize).enumerate() {
+            let block = volume.block(origin + sector as u64 / 8);
+            let at = sector % 8 * 512;
+            self.code_commits[sector] = u64_at(&block[..], at);
+            for (index, code) in codes.iter_mut().enumerate() {
+                *code = block[at + 8 + index / 2] >> (index % 2 * 4) & 15;
+            }
+        }
+    }
+
     fn journal_block(&self, position: u64) -> std::sync::Arc<crate::sim::image::Block> {
         let volume = self.volume;
         let origin = volume.slab_origin(self.number) + volume.data_blocks + volume.reference_blocks;
         volume.block(origin + position)
+    }
+
+    /// Whether the type is that of the slab's journal, or that of the empty block with which another layout was left.
+    fn is_journal_block(&self, block: &[u8; 4096]) -> bool {
+        match (block[32], self.volume.map_blocks > 0) {
+            (2, false) | (18, true) => true,
+            (2, true) => u16_at(&block[..], 34) == 0,
+            _ => false,
+        }
     }
 
     fn read_journal(&mut self, findings: &mut Findings) {
@@ -140,7 +189,7 @@ impl<'a, 'b> Slab<'a, 'b> {
             // A rebuild wrote the counters and blanked the journal.
             return;
         }
-        if u64_at(&tail[..], 24) != self.volume.nonce || tail[32] != 2 {
+        if u64_at(&tail[..], 24) != self.volume.nonce || !self.is_journal_block(&tail) {
             findings.add(format!(
                 "slab {number}: the summary names journal block {position}, which is none"
             ));
@@ -176,14 +225,15 @@ impl<'a, 'b> Slab<'a, 'b> {
     fn read_journal_block(&mut self, sequence: u64, last_point: &mut u64, findings: &mut Findings) {
         let slab = self.number;
         let block = self.journal_block(sequence % self.volume.slab_journal_blocks);
+        let coded = self.volume.map_blocks > 0;
         let full = block[33] != 0;
         let count = u64::from(u16_at(&block[..], 34));
         let limit = if full { ENTRIES_FULL } else { ENTRIES_DATA };
         let recovery_point = u64_at(&block[..], 16);
         let what = || format!("slab {slab}: journal block {sequence}");
         if u64_at(&block[..], 24) != self.volume.nonce
-            || block[32] != 2
-            || block[33] > 1
+            || !self.is_journal_block(&block)
+            || block[33] > u8::from(!coded)
             || u64_at(&block[..], 8) != sequence
             || count > limit
         {
@@ -197,13 +247,22 @@ impl<'a, 'b> Slab<'a, 'b> {
         *last_point = recovery_point;
         for number in 0..count {
             let at = 36 + 3 * number as usize;
-            let sbn = u64::from(block[at])
-                | u64::from(block[at + 1]) << 8
-                | u64::from(block[at + 2] & 0x7f) << 16;
+            let low = u64::from(block[at]) | u64::from(block[at + 1]) << 8;
             let increment = block[at + 2] & 0x80 != 0;
             let flag = |number: usize| block[36 + 3897 + number / 8] >> (number % 8) & 1 == 1;
-            let block_map = full && flag(number as usize);
-            if sbn >= self.volume.data_blocks || (block_map && !increment) {
+            let (sbn, code, block_map) = if coded {
+                let code = block[at + 2] >> 3 & 15;
+                (
+                    low | u64::from(block[at + 2] & 7) << 16,
+                    if code == 14 { 0 } else { code },
+                    code == 14,
+                )
+            } else {
+                let sbn = low | u64::from(block[at + 2] & 0x7f) << 16;
+                (sbn, 0, full && flag(number as usize))
+            };
+            let bad_code = code > 4 && code != UNKNOWN_CODE || code > 0 && !increment;
+            if sbn >= self.volume.data_blocks || (block_map && !increment) || bad_code {
                 findings.add(format!("{}: entry {number} changes block {sbn}", what()));
                 continue;
             }
@@ -212,6 +271,7 @@ impl<'a, 'b> Slab<'a, 'b> {
                 sbn,
                 increment,
                 block_map,
+                code,
             });
         }
         self.blocks.push((recovery_point, self.entries.len()));
@@ -251,13 +311,18 @@ impl<'a, 'b> Slab<'a, 'b> {
 
     /// Adds what only the recovery journal has, at the places where a recovery puts it.
     pub fn replay_recovery(&mut self, halves: &[Half], findings: &mut Findings) {
+        let volume = self.volume;
         let (mut sequence, mut number, mut full) = (self.tail, 0, false);
         for half in halves {
             if self.recovery_point.is_some_and(|done| half.point <= done) {
                 continue;
             }
             let block_map = half.block_map && half.increment;
-            if number >= ENTRIES_DATA || ((full || block_map) && number >= ENTRIES_FULL) {
+            let limit = match full || block_map {
+                true if self.volume.map_blocks == 0 => ENTRIES_FULL,
+                _ => ENTRIES_DATA,
+            };
+            if number >= limit {
                 (sequence, number, full) = (sequence + 1, 0, false);
             }
             full |= block_map;
@@ -266,6 +331,10 @@ impl<'a, 'b> Slab<'a, 'b> {
                 sbn: half.sbn,
                 increment: half.increment,
                 block_map,
+                code: match half.compressed && half.increment {
+                    true => code_of(volume, volume.slab_origin(self.number) + half.sbn),
+                    false => 0,
+                },
             });
             number += 1;
         }
@@ -278,12 +347,16 @@ impl<'a, 'b> Slab<'a, 'b> {
         }
     }
 
-    /// Applies the journal to the counters and returns them.
-    pub fn counters(mut self, findings: &mut Findings) -> Vec<u8> {
+    /// Applies the journal to the counters and codes and returns them.
+    pub fn contents(mut self, findings: &mut Findings) -> Contents {
         let slab = self.number;
         let mut last = point(self.tail.saturating_sub(1), 0xffff);
         for entry in &self.entries {
             last = last.max(entry.point);
+            let commit = self.code_commits[(entry.sbn / CODES_PER_SECTOR) as usize];
+            if entry.increment && (entry.point > commit || commit == 0) {
+                self.codes[entry.sbn as usize] = entry.code;
+            }
             let commit = self.commits[(entry.sbn / PER_SECTOR) as usize];
             if entry.point <= commit && commit != 0 {
                 continue;
@@ -305,7 +378,7 @@ impl<'a, 'b> Slab<'a, 'b> {
                 )),
             }
         }
-        if let Some(commit) = self.commits.iter().copied().max() {
+        if let Some(commit) = self.commits.iter().chain(&self.code_commits).copied().max() {
             if commit > last {
                 findings.add(format!(
                     "slab {slab}: counters are at {}, beyond the journal's {}",
@@ -314,11 +387,29 @@ impl<'a, 'b> Slab<'a, 'b> {
                 ));
             }
         }
-        self.counters
+        Contents {
+            counters: self.counters,
+            codes: (self.volume.map_blocks > 0).then_some(self.codes),
+        }
     }
 
     /// Whether the slab's journal starts empty and its counters are what it says.
     pub fn is_clean(&self) -> bool {
         !self.summary.dirty
+    }
+}
+
+/// What kind of compressed block `pbn` is, by its header.
+pub fn code_of(volume: &Volume<'_>, pbn: u64) -> u8 {
+    let block = volume.block(pbn);
+    match CompressedBlock::read(&block) {
+        Ok(read) => match (read.version, read.format) {
+            (1, _) => 1,
+            (_, 1) => 4,
+            (_, 2) => 2,
+            (_, 16) => 3,
+            _ => UNKNOWN_CODE,
+        },
+        Err(_) => UNKNOWN_CODE,
     }
 }

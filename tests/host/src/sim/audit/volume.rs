@@ -38,6 +38,8 @@ pub struct Volume<'a> {
     pub data_start: u64,
     /// See [`state`].
     pub state: u32,
+    /// What an upgraded volume requires of its readers.
+    pub required: Option<u32>,
     /// Recoveries that were completed.
     pub recoveries: u64,
     /// The size that users see.
@@ -52,6 +54,8 @@ pub struct Volume<'a> {
     pub reference_blocks: u64,
     /// Blocks of a slab's journal.
     pub slab_journal_blocks: u64,
+    /// Blocks of a slab's algorithm map, behind the journal; 0 if there is none.
+    pub map_blocks: u64,
     /// The first block of slab 0.
     pub first_block: u64,
     /// The number of slabs.
@@ -119,11 +123,15 @@ impl<'a> Volume<'a> {
             "super block checksum",
             findings,
         );
+        let depot_version = match u32_at(sb, 293) {
+            3 => 3,
+            _ => 2,
+        };
         for (at, id, major, size, name) in [
             (0, 0, 12, 418, "super block header"),
             (108, 1, 3, 117, "layout header"),
             (245, 2, 7, 24, "recovery journal header"),
-            (289, 3, 2, 73, "slab depot header"),
+            (289, 3, depot_version, 73, "slab depot header"),
             (382, 4, 2, 32, "block map header"),
         ] {
             let found = (
@@ -134,8 +142,9 @@ impl<'a> Volume<'a> {
             );
             check(found == (id, major, 0, size), name, findings);
         }
+        let required = (u32_at(sb, 28) == 1).then(|| u32_at(sb, 20));
         check(
-            (u32_at(sb, 24), u32_at(sb, 28)) == (67, 0),
+            u32_at(sb, 24) == 67 && u32_at(sb, 28) <= 1,
             "volume version",
             findings,
         );
@@ -145,8 +154,17 @@ impl<'a> Volume<'a> {
             findings,
         );
         check(
-            u32_at(sb, 20) == u32_at(geometry, 28),
+            required.is_some() || u32_at(sb, 20) == u32_at(geometry, 28),
             "release word differs from the geometry's",
+            findings,
+        );
+        // LZ4, formats by block, slab maps, deflate, zstd; an upgraded volume has the second.
+        let known = required.is_none_or(|flags| flags & !0x0303_0001 == 0 && flags & 0x1_0000 != 0);
+        check(known, "required flags", findings);
+        let has_map = required.is_some_and(|flags| flags & 0x2_0000 != 0);
+        check(
+            has_map == (depot_version == 3),
+            "the flags and the slab depot disagree about maps",
             findings,
         );
         check(u64_at(sb, 100) == nonce, "nonce", findings);
@@ -207,6 +225,7 @@ impl<'a> Volume<'a> {
             bio_offset,
             data_start,
             state: u32_at(sb, 40),
+            required,
             recoveries: u64_at(sb, 44),
             logical_blocks: u64_at(sb, 60),
             physical_blocks,
@@ -214,6 +233,11 @@ impl<'a> Volume<'a> {
             data_blocks: u64_at(sb, 317),
             reference_blocks: u64_at(sb, 325),
             slab_journal_blocks: u64_at(sb, 333),
+            map_blocks: if has_map {
+                u64_at(sb, 317).div_ceil(8064)
+            } else {
+                0
+            },
             first_block,
             slabs,
             zone_count: u64::from(sb[381]),
@@ -226,7 +250,10 @@ impl<'a> Volume<'a> {
             root_origin: map_origin,
             root_count: u64_at(sb, 426),
         };
-        let parts = volume.data_blocks + volume.reference_blocks + volume.slab_journal_blocks;
+        let parts = volume.data_blocks
+            + volume.reference_blocks
+            + volume.slab_journal_blocks
+            + volume.map_blocks;
         check(
             parts <= slab_blocks,
             "the parts of a slab exceed it",
@@ -246,6 +273,20 @@ impl<'a> Volume<'a> {
         let offset = pbn.checked_sub(self.first_block)?;
         let (slab, sbn) = (offset / self.slab_blocks, offset % self.slab_blocks);
         (slab < self.slabs && sbn < self.data_blocks).then_some((slab, sbn))
+    }
+
+    /// Whether compressed blocks of that version and stream format may be on the volume.
+    pub fn admits(&self, version: u32, format: u8) -> bool {
+        let Some(required) = self.required else {
+            return version == 1;
+        };
+        let flag = match format {
+            super::decode::LZ4 => 1 << 0,
+            super::decode::DEFLATE => 1 << 24,
+            _ => 1 << 25,
+        };
+        // LZ4 alone keeps the version that every reader knows.
+        required & flag != 0 && (version == 1) == (format == super::decode::LZ4)
     }
 
     /// The first block of a slab.
@@ -282,8 +323,11 @@ impl<'a> Volume<'a> {
             format!("slab {slab} data {sbn}")
         } else if sbn < journal {
             format!("slab {slab} counters {}", sbn - self.data_blocks)
-        } else {
+        } else if sbn < journal + self.slab_journal_blocks {
             format!("slab {slab} journal {}", sbn - journal)
+        } else {
+            let map = journal + self.slab_journal_blocks;
+            format!("slab {slab} algorithm map {}", sbn - map)
         }
     }
 }
