@@ -5,7 +5,7 @@
 
 modprobe ext4
 disk=$(blank_disk /dev/vda)
-mib=16384
+mib=4096
 started=$(seconds)
 lines=()
 step() { # WHAT COMMAND...
@@ -27,7 +27,8 @@ echo
 step "vdoformat (the stock tool)" quiet vdoformat --logical-size=${mib}M --slab-bits=17 --uds-memory-size=0.25 "$disk"
 step "insmod rvdo.ko" load rvdo
 step "dmsetup create, compression on" start rvdo demo "$disk" $mib 4096 compression on maxDiscard 1024
-step "mkfs.ext4" quiet mkfs.ext4 -q -E nodiscard /dev/mapper/demo
+# Few inodes: their tables are written as zeroes, which count as logical blocks in use.
+step "mkfs.ext4" quiet mkfs.ext4 -q -E nodiscard -N 16384 /dev/mapper/demo
 need mount /dev/mapper/demo /mnt
 step "copy the files, sync" copy
 step "verify their checksums" same_files
