@@ -15,6 +15,7 @@ use super::Volume;
 use crate::engine::depot::LoadState;
 use crate::engine::env::Env;
 use crate::engine::error::Error;
+use crate::engine::format::super_block::SuperBlock;
 use crate::engine::format::volume_state::VolumeState;
 use crate::engine::recovery::chain::{self, Claim};
 use crate::engine::recovery::changes::{Change, Changes};
@@ -60,6 +61,7 @@ impl<E: Env> Volume<E> {
         scan: &Scan,
     ) -> Result<(), Error> {
         let (_, blocks) = scan.lenient();
+        let content = this.super_block.content();
         let mut chain = scan.lenient_chain(&this.store, parameters)?;
         // An upper bound: entries of the old format are the smallest.
         let most = blocks.saturating_mul(2 * 311);
@@ -70,7 +72,7 @@ impl<E: Env> Volume<E> {
                 claims.clear();
                 chain.with_block(index, |block| {
                     chain::claims(block, sequence, parameters, |claim| {
-                        if this.is_believable(&claim) {
+                        if this.is_believable(&content, &claim) {
                             claims.push(claim)?;
                         }
                         Ok(())
@@ -91,13 +93,13 @@ impl<E: Env> Volume<E> {
         this.block_map.drain().await
     }
 
-    fn is_believable(&self, claim: &Claim) -> bool {
+    fn is_believable(&self, content: &SuperBlock, claim: &Claim) -> bool {
         let mapping = claim.mapping;
         let leads_somewhere = mapping.pbn.is_zero() || self.depot.is_data_block(mapping.pbn);
         let is_valid = match claim.grows_map {
             true => mapping.is_valid_interior() && mapping.is_mapped(),
             false => mapping.is_valid(),
         };
-        is_valid && leads_somewhere && self.may_be_page(claim.slot.page)
+        is_valid && leads_somewhere && self.may_be_page(content, claim.slot.page)
     }
 }

@@ -49,11 +49,11 @@ impl<E: Env> Volume<E> {
         // If it was not the power that failed, what was read may be in a cache only. What follows from it must not outlive it.
         this.store.flush().await?;
 
+        let saved = this.super_block.content();
         let usage = chain::validate(&this.store, &parameters, &extent, |entry| {
-            this.validate(entry)
+            this.validate(&saved, entry)
         })
         .await?;
-        let saved = this.super_block.content();
         let usage = usage.unwrap_or((
             saved.recovery_journal.logical_blocks_used,
             saved.recovery_journal.block_map_data_blocks,
@@ -82,10 +82,10 @@ impl<E: Env> Volume<E> {
     }
 
     /// Checks that an entry can be replayed.
-    fn validate(&self, entry: &JournalEntry) -> Result<(), Error> {
-        let physical_blocks = self.super_block.content().config.physical_blocks;
+    fn validate(&self, content: &SuperBlock, entry: &JournalEntry) -> Result<(), Error> {
+        let physical_blocks = content.config.physical_blocks;
         entry.validate(physical_blocks, |pbn| self.depot.is_data_block(pbn))?;
-        if !self.may_be_page(entry.slot.page) {
+        if !self.may_be_page(content, entry.slot.page) {
             return Err(Error::Corrupt(
                 "recovery journal entry for a block that is no page of the block map",
             ));
@@ -94,8 +94,8 @@ impl<E: Env> Volume<E> {
     }
 
     /// Whether a page of the block map can be at `pbn`.
-    pub(super) fn may_be_page(&self, pbn: Pbn) -> bool {
-        let map = self.super_block.content().block_map;
+    pub(super) fn may_be_page(&self, content: &SuperBlock, pbn: Pbn) -> bool {
+        let map = &content.block_map;
         let is_root = pbn
             .checked_offset_from(map.root_origin)
             .is_some_and(|root| root < map.root_count);

@@ -419,3 +419,18 @@ fn first_leaf(image: &Image) -> u64 {
     }
     page
 }
+
+/// The kernel's stack has 16 KiB, and the future of a load is on it.
+#[test]
+fn a_load_is_small() {
+    let mut machine = machine(SHAPE.format());
+    let env = machine.env();
+    let volume = machine
+        .executor
+        .run(Volume::open(env, parameters()))
+        .unwrap()
+        .unwrap();
+    let size = std::mem::size_of_val(&Volume::resume(&volume));
+    assert!(size < 2048, "{size}");
+    volume.stop();
+}
