@@ -11,9 +11,9 @@ use crate::engine::volume::UpgradePlan;
 /// Writes the text of the `upgrade check` message.
 pub fn write_upgrade_plan(out: &mut dyn Write, plan: &UpgradePlan) -> fmt::Result {
     match plan.now {
-        Some(flags) => write!(
+        Some(flags) => writeln!(
             out,
-            "volume version now: 67.1, required flags {:#010x}\n",
+            "volume version now: 67.1, required flags {:#010x}",
             flags.encode()
         )?,
         None => out.write_str("volume version now: 67.0\n")?,
@@ -21,9 +21,9 @@ pub fn write_upgrade_plan(out: &mut dyn Write, plan: &UpgradePlan) -> fmt::Resul
     if plan.is_done() {
         return out.write_str("nothing to do: blocks of this volume name their format already\n");
     }
-    write!(
+    writeln!(
         out,
-        "would become: 67.1, required flags {:#010x} (lz4, per-block algorithm)\n",
+        "would become: 67.1, required flags {:#010x} (lz4, per-block algorithm)",
         plan.then.encode()
     )?;
     out.write_str(

@@ -9,6 +9,11 @@
 //!
 //! Lock order: the registry's mutex, then a running volume's mutex, then whatever the engine takes.
 
+#![expect(
+    clippy::result_large_err,
+    reason = "errors of loading a table carry the words of it, and are made once"
+)]
+
 mod codecs;
 mod env;
 mod registry;

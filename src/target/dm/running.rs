@@ -178,8 +178,16 @@ impl Running {
         control.parker.block_on(Volume::resume(&self.volume))?;
         control.started = true;
         control.line = line.clone();
+        let mut selection = selection;
         if !self.volume.store().read_only().is_set() {
-            self.prepare_formats(&mut control, line, selection.as_ref())?;
+            match self.prepare_formats(&mut control, line, selection.as_ref()) {
+                // The volume was downgraded after the table was loaded.
+                Err(EngineError::Unsupported(why)) => {
+                    rt::error!("{}: the compressor stays as it is: {}", self.instance, why);
+                    selection = None;
+                }
+                prepared => prepared?,
+            }
         }
         if let Some(selection) = selection {
             self.env.codecs.install(selection);

@@ -24,6 +24,57 @@ const MESSAGES: &[(&str, Message<'static>, bool)] = &[
     ("index-enable", Message::IndexEnable, true),
     ("compression on", Message::Compression(true), false),
     ("compression off", Message::Compression(false), false),
+    (
+        "compression-type lz4:3",
+        Message::CompressionType("lz4:3"),
+        false,
+    ),
+    (
+        "accelerators none",
+        Message::Accelerators {
+            compression: true,
+            decompression: true,
+            list: "none",
+        },
+        false,
+    ),
+    (
+        "compress-accelerators a,b",
+        Message::Accelerators {
+            compression: true,
+            decompression: false,
+            list: "a,b",
+        },
+        false,
+    ),
+    (
+        "decompress-accelerators auto",
+        Message::Accelerators {
+            compression: false,
+            decompression: true,
+            list: "auto",
+        },
+        false,
+    ),
+    (
+        "compression-verify on",
+        Message::CompressionVerify(true),
+        false,
+    ),
+    (
+        "compression-verify off",
+        Message::CompressionVerify(false),
+        false,
+    ),
+    ("upgrade check", Message::UpgradeCheck, true),
+    ("upgrade", Message::Upgrade, false),
+    ("downgrade", Message::Downgrade, false),
+    ("compress-estimate 1", Message::CompressEstimate(1), false),
+    (
+        "compress-estimate 1000000",
+        Message::CompressEstimate(1_000_000),
+        false,
+    ),
     ("selftest", Message::SelfTest(None), false),
     (
         "selftest deflate-iaa",
@@ -36,7 +87,12 @@ const MESSAGES: &[(&str, Message<'static>, bool)] = &[
 fn every_message_is_known_in_any_case() {
     for (text, message, concurrent) in MESSAGES {
         assert_eq!(parse(text), Ok(*message), "{text}");
-        if !text.contains("iaa") {
+        // Names of drivers are as they are.
+        let names_drivers = matches!(
+            message,
+            Message::SelfTest(Some(_)) | Message::CompressionType(_) | Message::Accelerators { .. }
+        );
+        if !names_drivers {
             assert_eq!(parse(&text.to_uppercase()), Ok(*message), "{text}");
         }
         assert_eq!(message.may_run_beside_others(), *concurrent, "{text}");
@@ -126,4 +182,19 @@ proptest! {
             prop_assert!(!words.is_empty(), "{message:?}");
         }
     }
+}
+
+#[test]
+fn an_estimate_needs_a_number_of_blocks() {
+    for words in [
+        ["compress-estimate", "0"],
+        ["compress-estimate", "1000001"],
+        ["compress-estimate", "all"],
+    ] {
+        assert_eq!(Message::parse(&words), Err(MessageError::EstimateCount));
+    }
+    assert_eq!(
+        Message::parse(&["upgrade", "now"]),
+        Err(MessageError::Unknown)
+    );
 }

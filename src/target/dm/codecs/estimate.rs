@@ -85,13 +85,13 @@ impl Codecs {
 }
 
 fn write(out: &mut dyn Write, trials: &[Trial], blocks: u64) -> core::fmt::Result {
-    write!(out, "blocks sampled: {blocks}\n")?;
+    writeln!(out, "blocks sampled: {blocks}")?;
     for trial in trials {
         let packing = &trial.packing;
         let saved = packing.saved_permille();
-        write!(
+        writeln!(
             out,
-            "{}: blocks {} of {}, saved {}.{} %, payload {} bytes, incompressible {}\n",
+            "{}: blocks {} of {}, saved {}.{} %, payload {} bytes, incompressible {}",
             trial.driver.name(),
             packing.blocks_out(),
             packing.blocks_in(),
