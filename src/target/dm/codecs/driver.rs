@@ -33,8 +33,8 @@ const SYNCHRONOUS_REQUESTS: usize = 256;
 /// Requests, with pages, of a driver that calls back. What comes on top of them is left to software.
 const ASYNCHRONOUS_REQUESTS: usize = 256;
 /// How long to wait for an answer.
-const PATIENCE_MS: u32 = 1000;
-/// Results in a row that do not fit before it is looked into whether the data is to blame.
+const PATIENCE_MS: u32 = 3000;
+/// After so many results in a row that do not fit, and again after as many, software is asked whether the data is to blame.
 const SUSPICIOUS: u32 = 8;
 
 /// Pages that a driver works on while the caller keeps its own.
@@ -172,9 +172,11 @@ impl Driver {
         u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(0) / 1000
     }
 
-    /// Whether so many results in a row did not fit that the driver may be to blame.
+    /// Whether so many results in a row did not fit that the driver may be to blame. Only every so often: it may be the data all the
+    /// time.
     pub(super) fn is_suspicious(&self) -> bool {
-        self.is_async() && self.refusals.load(rt::atomic::Ordering::Relaxed) >= SUSPICIOUS
+        let refusals = self.refusals.load(rt::atomic::Ordering::Relaxed);
+        self.is_async() && refusals != 0 && refusals % SUSPICIOUS == 0
     }
 
     /// The driver was wrong; `surely` if the data cannot be to blame.
@@ -282,10 +284,7 @@ impl Driver {
             // Drivers report a result that does not fit in five ways; what means trouble for certain is the rest.
             Err(error) if [EINVAL, ENOSPC, E2BIG, EOVERFLOW, EIO].contains(&error) => {
                 self.figures.incompressible.increment();
-                let refusals = &self.refusals;
-                if refusals.load(rt::atomic::Ordering::Relaxed) < SUSPICIOUS {
-                    refusals.fetch_add(1, rt::atomic::Ordering::Relaxed);
-                }
+                self.refusals.fetch_add(1, rt::atomic::Ordering::Relaxed);
                 Outcome::DoesNotFit
             }
             Err(_) => {
