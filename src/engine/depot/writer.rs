@@ -6,6 +6,8 @@
 //! the summary entry that makes it reachable, reference blocks when the journal has become long, and the room that this gives.
 //! A slab is served by one writer at a time; different slabs are served side by side and share flushes and summary writes.
 
+use core::pin::pin;
+
 use super::handle::{Depot, Inner};
 use super::SlabJournalLocks;
 use crate::engine::env::{Env, IoClass, WriteFlags};
@@ -177,11 +179,12 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             slab.references.begin_batch(owed);
         }
         let [a, b, c, d] = &mut pages.references;
-        let ((a, b), (c, d)) = join2(
-            join2(self.write_batch(number, a), self.write_batch(number, b)),
-            join2(self.write_batch(number, c), self.write_batch(number, d)),
-        )
-        .await;
+        // Pinned here: given to `join2` by value, each would be there several times, in the task and on the stack.
+        let a = pin!(self.write_batch(number, a));
+        let b = pin!(self.write_batch(number, b));
+        let c = pin!(self.write_batch(number, c));
+        let d = pin!(self.write_batch(number, d));
+        let ((a, b), (c, d)) = join2(join2(a, b), join2(c, d)).await;
         a.and(b).and(c).and(d)?;
         // W7: the reference blocks are durable before the journal blocks that could restore them may be overwritten.
         self.store.flush().await?;

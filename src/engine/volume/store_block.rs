@@ -3,6 +3,8 @@
 //! Where the data of a write goes: nowhere (zeros), to a block that has it already, into a compressed block with others, or into
 //! a block of its own.
 
+use core::pin::pin;
+
 use super::flusher::Membership;
 use super::request::{Buffers, Pending};
 use super::Volume;
@@ -53,7 +55,7 @@ impl<E: Env> Volume<E> {
         };
         if is_zero(&buffers.data) {
             pending.acknowledge();
-            let result = self.remap(location, Mapping::ZERO_BLOCK).await;
+            let result = pin!(self.remap(location, Mapping::ZERO_BLOCK)).await;
             return (buffers, result);
         }
         // A full volume still takes what it has already.
@@ -61,12 +63,11 @@ impl<E: Env> Volume<E> {
         if home.is_ok() {
             pending.acknowledge();
         }
-        let (buffers, placement) = self
-            .place(ticket, pending.is_deferred(), home, buffers)
-            .await;
+        let (buffers, placement) =
+            pin!(self.place(ticket, pending.is_deferred(), home, buffers)).await;
         match placement {
             Ok(placement) => {
-                let result = self.remap(location, placement.mapping).await;
+                let result = pin!(self.remap(location, placement.mapping)).await;
                 (buffers, result)
             }
             Err(error) => (buffers, Err(error)),
@@ -84,9 +85,7 @@ impl<E: Env> Volume<E> {
         buffers: Buffers,
     ) -> (Buffers, Result<Placement<'_, E>, Error>) {
         if !self.deduplicates() {
-            return self
-                .place_alone(ticket, deferred, home, None, buffers)
-                .await;
+            return pin!(self.place_alone(ticket, deferred, home, None, buffers)).await;
         }
         let name = BlockName::of(&buffers.data);
         let candidate = home.as_ref().ok().map(Allocation::pbn);
@@ -107,10 +106,9 @@ impl<E: Env> Volume<E> {
                 )
             }
             Entry::Agent(agent) => {
-                self.place_alone(ticket, deferred, home, Some(agent), buffers)
-                    .await
+                pin!(self.place_alone(ticket, deferred, home, Some(agent), buffers)).await
             }
-            Entry::Bypass => self.write_raw(home, None, buffers).await,
+            Entry::Bypass => pin!(self.write_raw(home, None, buffers)).await,
         }
     }
 
@@ -127,13 +125,13 @@ impl<E: Env> Volume<E> {
             agent.as_ref().is_some_and(AgentLock::is_contended) || ticket.lock.is_contended();
         let home = match home {
             Ok(home) if self.compresses() && !deferred && !wanted => home,
-            other => return self.write_raw(other, agent, buffers).await,
+            other => return pin!(self.write_raw(other, agent, buffers)).await,
         };
-        let (buffers, compressed) = self.compress(buffers).await;
+        let (buffers, compressed) = pin!(self.compress(buffers)).await;
         let fragment =
             compressed.and_then(|made| Some((made.format, buffers.compressed.get(..made.bytes)?)));
         let Some((format, fragment)) = fragment else {
-            return self.write_raw(Ok(home), agent, buffers).await;
+            return pin!(self.write_raw(Ok(home), agent, buffers)).await;
         };
         let packed = self
             .packer
@@ -149,7 +147,7 @@ impl<E: Env> Volume<E> {
         ticket.lock.leave_bin();
         match packed {
             Packed::Stored { pin, mapping } => (buffers, Ok(publish(mapping, pin, agent))),
-            Packed::Unpacked(home) => self.write_raw(Ok(home), agent, buffers).await,
+            Packed::Unpacked(home) => pin!(self.write_raw(Ok(home), agent, buffers)).await,
         }
     }
 
@@ -163,7 +161,7 @@ impl<E: Env> Volume<E> {
         let codec = &self.store.statistics().codec;
         codec.calls.increment();
         codec.outstanding.increment();
-        let (data, compressed, result) = self.store.codec().compress(data, compressed).await;
+        let (data, compressed, result) = pin!(self.store.codec().compress(data, compressed)).await;
         codec.outstanding.decrement();
         let buffers = Buffers {
             data,
@@ -174,7 +172,7 @@ impl<E: Env> Volume<E> {
             // A format that the super block does not know must not get to the disk, whoever made it.
             Ok(made) if self.may_store(made.format) => {
                 codec.compressed(BLOCK_SIZE, made.bytes);
-                self.verify(made, buffers).await
+                pin!(self.verify(made, buffers)).await
             }
             Err(CodecError::Incompressible) => {
                 codec.incompressible.increment();
