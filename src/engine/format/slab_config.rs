@@ -74,7 +74,7 @@ impl SlabConfig {
 
         let flushing = (slab_journal_blocks * 3).div_ceil(4);
         let blocking = flushing + (slab_journal_blocks - flushing) * 5 / 7;
-        let spare = 1 + PENDING_UPDATES / FULL_FORM_ENTRIES as u64;
+        let spare = 1 + PENDING_UPDATES / u64::from(FULL_FORM_ENTRIES);
         let scrubbing = if slab_journal_blocks > spare {
             slab_journal_blocks - spare
         } else {

@@ -170,8 +170,8 @@ impl<E: Env> Volume<E> {
             lock: &lock,
             membership: &membership,
         };
-        let stored = pin!(self.store_block(ticket, pending, buffers)).await;
-        stored
+        let (buffers, result) = pin!(self.store_block(ticket, pending, buffers)).await;
+        (buffers, result)
     }
 
     /// Makes every write acknowledged so far durable.

@@ -88,7 +88,8 @@ impl<E: Env> Volume<E> {
 
     /// Lets the volume present more blocks from the next resume on. It never presents fewer.
     pub fn grow_logical(&self, logical_blocks: u64) {
-        self.logical_blocks.fetch_max(logical_blocks, Ordering::Relaxed);
+        self.logical_blocks
+            .fetch_max(logical_blocks, Ordering::Relaxed);
     }
 
     /// Where the parts of the device are.

@@ -49,7 +49,10 @@ fn a_waiting_task_is_woken_once() {
     assert_eq!(cell.complete(), Owner::Other);
     assert_eq!(count.0.load(SeqCst), 1);
     assert!(poll(&cell, &waker));
-    assert!(poll(&cell, &waker), "the result stays until the cell is armed");
+    assert!(
+        poll(&cell, &waker),
+        "the result stays until the cell is armed"
+    );
 }
 
 #[test]
