@@ -42,11 +42,18 @@ impl DataMix {
         compressible: 70,
         barely: 15,
     };
-    /// Few different blocks, so that reference counts run over.
+    /// Few different blocks.
     pub const DUPLICATES: Self = Self {
         zero: 2,
         duplicate: 96,
         compressible: 1,
+        barely: 0,
+    };
+    /// No block but those of the pool, so that reference counts run over.
+    pub const SAME: Self = Self {
+        zero: 0,
+        duplicate: 100,
+        compressible: 0,
         barely: 0,
     };
 }

@@ -491,6 +491,17 @@ impl Sim {
         Ok(audit.compressed.get(&format).copied().unwrap_or(0))
     }
 
+    /// The most references that a block of a stopped volume has.
+    pub fn most_references(&self) -> Result<u64, String> {
+        let image = self.disk.contents();
+        let audit = audit(&image, self.strictness)?;
+        let usage = audit.forest.usage.values();
+        Ok(usage
+            .map(|usage| usage.whole + usage.fragments)
+            .max()
+            .unwrap_or(0))
+    }
+
     /// Reads everything that was ever written through the volume.
     pub fn read_back(&mut self) -> Result<(), String> {
         let lbns = self.world().model.lbns();

@@ -171,11 +171,19 @@ fn any_fault(rng: &mut Rng, shape: &Shape, operations: u64) -> Fault {
 
 /// From a volume that is full after a few hundred writes to one of the usual proportions.
 pub fn any_shape(rng: &mut Rng) -> Shape {
-    let (slab_bits, slab_journal_blocks) =
-        *rng.pick(&[(9, 8), (10, 8), (11, 16), (13, 16), (13, 64)]);
+    // In the smallest ones every block is allocated again and again.
+    let (slab_bits, slab_journal_blocks, slabs_max) = *rng.pick(&[
+        (8, 8, 2),
+        (8, 8, 6),
+        (9, 8, 12),
+        (10, 8, 12),
+        (11, 16, 12),
+        (13, 16, 3),
+        (13, 64, 3),
+    ]);
     Shape {
         slab_blocks: 1 << slab_bits,
-        slabs: rng.between(1, if slab_bits < 12 { 12 } else { 3 }),
+        slabs: rng.between(1, slabs_max),
         slab_journal_blocks,
         journal_blocks: *rng.pick(&[16, 32, 64, 256]),
         logical_blocks: *rng.pick(&[812, 5_000, 60 * 812, 100_000, 10_000_000]),
@@ -224,6 +232,7 @@ pub fn any_workload(rng: &mut Rng, shape: &Shape, operations: u64) -> Workload {
         DataMix::UNIQUE,
         DataMix::COMPRESSIBLE,
         DataMix::DUPLICATES,
+        DataMix::SAME,
     ]);
     Workload {
         operations: operations.max(1),
