@@ -30,6 +30,7 @@ use crate::kapi::bio::BlockStatus;
 use crate::kapi::device_mapper::DmDevice;
 use crate::kapi::noio::noio;
 use crate::kapi::page_io::{Command, Pool};
+use crate::kapi::write_stage::WriteStage;
 use crate::rt::Page;
 
 /// Flushes that can be in flight at a time.
@@ -116,6 +117,7 @@ pub struct BlockDevice {
     device: NonNull<b::block_device>,
     pages: Pool<Page>,
     flushes: Pool<()>,
+    stage: WriteStage,
     // After the pools, so that the device is open while they are in use.
     _file: OpenFile,
 }
@@ -143,6 +145,7 @@ impl BlockDevice {
             device: bdev,
             pages,
             flushes,
+            stage: noio(WriteStage::new)?,
             // INVARIANT: both come from the same `dm_dev`.
             _file: file,
         })
@@ -179,19 +182,39 @@ impl BlockDevice {
         page: Page,
         flags: IoFlags,
     ) -> impl Future<Output = (Page, BlockStatus)> + Send + '_ {
-        let operation = b::req_op_REQ_OP_READ | flags.0;
-        self.pages.transfer(Command { operation, sector }, page)
+        let command = Command {
+            operation: b::req_op_REQ_OP_READ | flags.0,
+            sector,
+            stage: None,
+        };
+        self.pages.transfer(command, page)
     }
 
-    /// Writes `page` from `sector` on.
+    /// Writes `page` from `sector` on. With [`IoFlags::NONE`] it is sent together with others, see
+    /// [`BlockDevice::send_writes`].
     pub fn write(
         &self,
         sector: u64,
         page: Page,
         flags: IoFlags,
     ) -> impl Future<Output = (Page, BlockStatus)> + Send + '_ {
-        let operation = b::req_op_REQ_OP_WRITE | flags.0;
-        self.pages.transfer(Command { operation, sector }, page)
+        let command = Command {
+            operation: b::req_op_REQ_OP_WRITE | flags.0,
+            sector,
+            stage: (flags == IoFlags::NONE).then_some(&self.stage),
+        };
+        self.pages.transfer(command, page)
+    }
+
+    /// Sends the writes that are collected until [`BlockDevice::close`]. The body of a task that has to run, from the
+    /// first write on.
+    pub fn send_writes(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.stage.run()
+    }
+
+    /// Ends [`BlockDevice::send_writes`]. Later writes are sent one by one.
+    pub fn close(&self) {
+        self.stage.close();
     }
 
     /// Makes everything durable that the device has acknowledged.
@@ -199,6 +222,7 @@ impl BlockDevice {
         let command = Command {
             operation: b::req_op_REQ_OP_WRITE | b::REQ_PREFLUSH | b::REQ_SYNC,
             sector: 0,
+            stage: None,
         };
         let ((), status) = self.flushes.transfer(command, ()).await;
         status

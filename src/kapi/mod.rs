@@ -24,5 +24,6 @@ pub mod page_io;
 pub mod timer;
 pub mod wait_list;
 pub mod wake_cell;
+mod write_stage;
 
 mod task;

@@ -32,6 +32,7 @@ use kernel::types::Opaque;
 use crate::bindings as b;
 use crate::kapi::bio::BlockStatus;
 use crate::kapi::wake_cell::{Owner, WakeCell};
+use crate::kapi::write_stage::WriteStage;
 use crate::rt::{Page, SpinLock, WaitList};
 
 /// What an own bio carries.
@@ -62,9 +63,11 @@ unsafe impl Payload for () {
 
 /// What to do with a payload.
 #[derive(Clone, Copy)]
-pub(super) struct Command {
+pub(super) struct Command<'a> {
     pub(super) operation: b::blk_opf_t,
     pub(super) sector: u64,
+    /// Where the operation may wait for others like it.
+    pub(super) stage: Option<&'a WriteStage>,
 }
 
 /// One bio and what goes with it.
@@ -233,7 +236,7 @@ impl<P: Payload> Pool<P> {
     }
 
     /// Carries `payload` to or from the device; returns it with the device's answer.
-    pub(super) async fn transfer(&self, command: Command, payload: P) -> (P, BlockStatus) {
+    pub(super) async fn transfer(&self, command: Command<'_>, payload: P) -> (P, BlockStatus) {
         let idle = self.shared.waiters.wait_until(|| self.take()).await;
         idle.submit(command, payload).await
     }
@@ -261,7 +264,7 @@ struct Idle<'a, P: Payload> {
 unsafe impl<P: Payload> Send for Idle<'_, P> {}
 
 impl<'a, P: Payload> Idle<'a, P> {
-    fn submit(self, command: Command, mut payload: P) -> Flight<'a, P> {
+    fn submit(self, command: Command<'_>, mut payload: P) -> Flight<'a, P> {
         let slot = ManuallyDrop::new(self).slot;
         // SAFETY: the slot is ours by the type's invariants.
         let this = unsafe { slot.as_ref() };
@@ -286,8 +289,12 @@ impl<'a, P: Payload> Idle<'a, P> {
             unsafe { b::bio_add_virt_nofail(bio, start.as_ptr().cast(), len) };
         }
         // INVARIANT: from here on the slot is the block layer's.
-        // SAFETY: the bio is complete, and `end_io` is called exactly once.
-        unsafe { b::submit_bio_noacct(bio) };
+        match (command.stage, NonNull::new(bio)) {
+            // SAFETY: the bio is complete and ours, and `end_io` is called exactly once.
+            (Some(stage), Some(bio)) => unsafe { stage.add(bio) },
+            // SAFETY: as above.
+            _ => unsafe { b::submit_bio_noacct(bio) },
+        }
         Flight {
             slot: Some(slot),
             pool: PhantomData,

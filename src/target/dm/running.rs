@@ -130,7 +130,14 @@ impl Running {
                 suspend_kind: SuspendKind::Save,
             }),
         });
-        Ok(Arc::pin_init(init, GFP_KERNEL)?)
+        let running = Arc::pin_init(init, GFP_KERNEL)?;
+        // The last thing that can fail: from here on `stop` is called.
+        let env = running.env.clone();
+        running
+            .executor
+            .spawn(async move { env.device.0.send_writes().await })
+            .map_err(Error::from)?;
+        Ok(running)
     }
 
     pub(super) fn instance(&self) -> u32 {
@@ -320,6 +327,7 @@ impl Running {
     /// Ends the volume's tasks. Nothing is written: device-mapper has suspended it before.
     pub(super) fn stop(&self) {
         self.volume.stop();
+        self.env.device.0.close();
         self.executor.drain();
     }
 }

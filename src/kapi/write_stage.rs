@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Writes that wait a moment for their neighbours.
+//!
+//! Many tasks write single blocks, on several CPUs and in no particular order, although the blocks often lie side by side.
+//! A [`WriteStage`] collects their bios and sends them sorted, so that the block layer merges them into few requests. A
+//! task of its own sends what was collected when its turn comes, after those that were ready before it: with nothing else
+//! to do that is at once. A full stage is sent by whoever filled it.
+//!
+//! The stage's lock is taken in process context and takes no other lock.
+
+use core::future::Future;
+use core::mem;
+use core::ptr::NonNull;
+
+use crate::bindings as b;
+use crate::rt::{AllocError, SpinLock, WaitList};
+
+/// Bios that are collected at most.
+const STAGED_MAX: usize = 64;
+
+/// Bios that have yet to be submitted.
+///
+/// # Invariants
+///
+/// The first `count` bios are complete, and the stage's to submit.
+struct Staged {
+    bios: [Option<NonNull<b::bio>>; STAGED_MAX],
+    count: usize,
+    closed: bool,
+}
+
+// SAFETY: a bio may be submitted by any thread.
+unsafe impl Send for Staged {}
+
+impl Staged {
+    const fn new() -> Self {
+        Self {
+            bios: [None; STAGED_MAX],
+            count: 0,
+            closed: false,
+        }
+    }
+
+    fn take(&mut self) -> Self {
+        let closed = self.closed;
+        let taken = mem::replace(self, Self::new());
+        self.closed = closed;
+        taken
+    }
+
+    /// Submits the bios in the order of their sectors.
+    fn send(mut self) {
+        let bios = self.bios.get_mut(..self.count).unwrap_or(&mut []);
+        // SAFETY: the bios are valid by the type's invariants. Packed field, copied out.
+        bios.sort_unstable_by_key(|bio| {
+            bio.map(|bio| unsafe { (*bio.as_ptr()).bi_iter.bi_sector })
+        });
+        for bio in bios.iter().flatten() {
+            // SAFETY: the bio is complete and ours, and goes to the block layer with this.
+            unsafe { b::submit_bio_noacct(bio.as_ptr()) };
+        }
+    }
+}
+
+/// See the [module's documentation](self).
+pub(super) struct WriteStage {
+    staged: SpinLock<Staged>,
+    work: WaitList,
+}
+
+impl WriteStage {
+    pub(super) fn new() -> Result<Self, AllocError> {
+        Ok(Self {
+            staged: SpinLock::new(Staged::new())?,
+            work: WaitList::new()?,
+        })
+    }
+
+    /// Submits a bio, now or soon. Process context.
+    ///
+    /// # Safety
+    ///
+    /// The bio is complete, and the caller's to submit.
+    pub(super) unsafe fn add(&self, bio: NonNull<b::bio>) {
+        let mut staged = self.staged.lock();
+        let count = staged.count;
+        if let Some(place) = staged.bios.get_mut(count) {
+            // INVARIANT: by the contract.
+            *place = Some(bio);
+            staged.count = count.saturating_add(1);
+        }
+        if staged.closed || staged.count >= STAGED_MAX {
+            let full = staged.take();
+            drop(staged);
+            full.send();
+        } else if count == 0 {
+            drop(staged);
+            self.work.wake_one();
+        }
+    }
+
+    /// Sends what is collected until the stage is closed. The body of a task.
+    pub(super) async fn run(&self) {
+        while let Some(staged) = self.next().await {
+            staged.send();
+        }
+    }
+
+    fn next(&self) -> impl Future<Output = Option<Staged>> + Send + '_ {
+        self.work.wait_until(|| {
+            let mut staged = self.staged.lock();
+            match staged.count {
+                0 if staged.closed => Some(None),
+                0 => None,
+                _ => Some(Some(staged.take())),
+            }
+        })
+    }
+
+    /// Ends [`WriteStage::run`]. What comes later is sent at once.
+    pub(super) fn close(&self) {
+        self.staged.lock().closed = true;
+        self.work.wake_all();
+    }
+}
