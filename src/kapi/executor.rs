@@ -24,10 +24,13 @@ use kernel::time::{Delta, Instant, Monotonic};
 use kernel::workqueue::{impl_has_work, new_work, Queue, Work, WorkItem};
 
 /// Polls before the block requests made so far are sent.
-const BATCH_POLLS: usize = 32;
+const BATCH_POLLS: usize = 64;
 
 /// The same in time: a poll that compresses takes long.
-const BATCH_TIME: Delta = Delta::from_micros(300);
+const BATCH_TIME: Delta = Delta::from_micros(500);
+
+/// Most tasks that a worker takes from the run queue at a time.
+const TAKEN_MAX: usize = 8;
 
 /// Most workers of one executor.
 const WORKERS_MAX: usize = 64;
@@ -37,6 +40,8 @@ struct Ready {
     tasks: TaskQueue,
     /// Holds no worker that is queued or running. Has room for all.
     idle: KVec<Arc<Worker>>,
+    /// How many workers there are, idle ones included.
+    workers: usize,
     queue: QueueRef,
 }
 
@@ -90,8 +95,11 @@ impl RunQueue {
         }
     }
 
-    fn pop(&self) -> Option<TaskRef> {
-        self.ready.lock().tasks.pop()
+    /// Takes a worker's share of the ready tasks.
+    fn take(&self) -> TaskQueue {
+        let mut ready = self.ready.lock();
+        let share = ready.tasks.len().checked_div(ready.workers).unwrap_or(1);
+        ready.tasks.take(share.clamp(1, TAKEN_MAX))
     }
 
     /// Makes `worker` idle, or returns it if there is something to do.
@@ -108,10 +116,15 @@ impl RunQueue {
     /// Polls ready tasks until there are none, or for as long as block requests should be held back.
     fn run_batch(&self) {
         let start = Instant::<Monotonic>::now();
-        for _ in 0..BATCH_POLLS {
-            let Some(task) = self.pop() else { return };
-            if task.run(self) {
-                self.end_task();
+        for _ in 0..BATCH_POLLS / TAKEN_MAX {
+            let mut tasks = self.take();
+            if tasks.is_empty() {
+                return;
+            }
+            while let Some(task) = tasks.pop() {
+                if task.run(self) {
+                    self.end_task();
+                }
             }
             if start.elapsed() > BATCH_TIME {
                 return;
@@ -204,6 +217,7 @@ impl Executor {
         let ready = Ready {
             tasks: TaskQueue::new(),
             idle: KVec::with_capacity(workers, GFP_KERNEL)?,
+            workers,
             queue,
         };
         let run_queue = Arc::pin_init(

@@ -195,6 +195,7 @@ impl TaskRef {
 pub(super) struct TaskQueue {
     first: Option<TaskRef>,
     last: Option<TaskRef>,
+    len: usize,
 }
 
 impl TaskQueue {
@@ -202,7 +203,12 @@ impl TaskQueue {
         Self {
             first: None,
             last: None,
+            len: 0,
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -217,6 +223,17 @@ impl TaskQueue {
             Some(last) => unsafe { *last.header().next.get() = Some(task) },
             None => self.first = Some(task),
         }
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// Takes the first `count` tasks.
+    pub(super) fn take(&mut self, count: usize) -> Self {
+        let mut taken = Self::new();
+        while taken.len < count {
+            let Some(task) = self.pop() else { break };
+            taken.push(task);
+        }
+        taken
     }
 
     pub(super) fn pop(&mut self) -> Option<TaskRef> {
@@ -226,6 +243,7 @@ impl TaskQueue {
         if self.first.is_none() {
             self.last = None;
         }
+        self.len = self.len.saturating_sub(1);
         Some(task)
     }
 }
