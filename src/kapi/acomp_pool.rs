@@ -19,7 +19,7 @@ use core::future::Future;
 use core::ops::Range;
 use core::pin::Pin;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use core::task::{Context, Poll};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -29,8 +29,6 @@ use kernel::sync::{new_condvar, new_spinlock_irq, CondVar, SpinLockIrq};
 struct State {
     /// Slots nobody uses. Has room for all.
     free: KVec<SlotRef>,
-    /// Requests the driver has, including callbacks that have not returned.
-    in_flight: usize,
 }
 
 /// See the [module documentation](self). Dropping it waits for the requests in flight.
@@ -39,6 +37,8 @@ pub struct AcompPool {
     slots: KVec<Slot>,
     #[pin]
     state: SpinLockIrq<State>,
+    /// Requests the driver has, including callbacks that have not returned. A callback counts down under the lock.
+    in_flight: AtomicUsize,
     /// `in_flight` became 0.
     #[pin]
     landed: CondVar,
@@ -115,13 +115,13 @@ impl AcompPool {
         }
         let state = State {
             free: KVec::with_capacity(requests, GFP_KERNEL)?,
-            in_flight: 0,
         };
         let available = WaitList::new()?;
         let pool = KBox::pin_init(
             pin_init!(Self {
                 slots,
                 state <- new_spinlock_irq!(state, "rvdo::AcompPool"),
+                in_flight: AtomicUsize::new(0),
                 landed <- new_condvar!("rvdo::AcompPool::landed"),
                 available,
                 acomp,
@@ -156,7 +156,7 @@ impl AcompPool {
 
     /// Number of requests the driver has now.
     pub fn in_flight(&self) -> usize {
-        self.state.lock().in_flight
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Compresses `source` into the first `limit` bytes of `destination` (at most all of it).
@@ -240,16 +240,10 @@ impl AcompPool {
         self.available.wake_one();
     }
 
-    fn take_off(&self) {
-        let mut state = self.state.lock();
-        state.in_flight = state.in_flight.saturating_add(1);
-    }
-
-    /// A request came back. The pool may be gone when the lock is free again.
+    /// A callback is through. The pool may be gone when the lock is free again.
     fn land(&self) {
-        let mut state = self.state.lock();
-        state.in_flight = state.in_flight.saturating_sub(1);
-        if state.in_flight == 0 {
+        let _state = self.state.lock();
+        if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.landed.notify_all();
         }
     }
@@ -261,7 +255,7 @@ impl PinnedDrop for AcompPool {
     fn drop(self: Pin<&mut Self>) {
         let this = self.as_ref().get_ref();
         let mut state = this.state.lock();
-        while state.in_flight != 0 {
+        while this.in_flight.load(Ordering::Acquire) != 0 {
             this.landed.wait(&mut state);
         }
     }
@@ -283,7 +277,7 @@ impl Lease<'_> {
     unsafe fn start(&self, operation: Operation, source: &[u8], target: NonNull<u8>, limit: usize) {
         let slot = self.slot;
         slot.cell.arm();
-        self.pool.take_off();
+        self.pool.in_flight.fetch_add(1, Ordering::Relaxed);
         let capacity = u32::try_from(limit).unwrap_or(u32::MAX);
         let context = core::ptr::from_ref(slot).cast_mut().cast();
         // SAFETY: the lease makes the request ours, the pool outlives its requests in flight; the rest by the contract.
@@ -292,8 +286,9 @@ impl Lease<'_> {
                 .start(operation, source, target, capacity, done, context)
         };
         if started != EINPROGRESS.to_errno() && started != EBUSY.to_errno() {
-            // Over already, and `done` will not be called.
-            finish(slot, started);
+            // Over already, and `done` will not be called. We borrow the pool, so nobody waits for the count.
+            finish(self.pool, slot, started);
+            self.pool.in_flight.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -356,17 +351,14 @@ impl<B: Buffers> Drop for Flight<'_, B> {
     }
 }
 
-/// The operation of `slot` ended with `result`. In any context. Neither slot nor pool may be used afterwards.
-fn finish(slot: &Slot, result: c_int) {
-    // SAFETY: set in `tie`; the pool waits for `land`.
-    let pool = unsafe { slot.pool.as_ref() };
+/// The operation of `slot` ended with `result`. In any context. The slot may not be used afterwards.
+fn finish(pool: &AcompPool, slot: &Slot, result: c_int) {
     slot.result.store(result, Ordering::Relaxed);
     if slot.cell.complete() == Owner::Caller {
         // SAFETY: abandoned, so the orphans are the callback's.
         drop(unsafe { (*slot.orphans.get()).take() });
         pool.release(slot);
     }
-    pool.land();
 }
 
 /// The driver's callback. In any context.
@@ -380,5 +372,9 @@ unsafe extern "C" fn done(context: *mut c_void, result: c_int) {
         return;
     }
     // SAFETY: by the contract.
-    finish(unsafe { &*context.cast::<Slot>() }, result);
+    let slot = unsafe { &*context.cast::<Slot>() };
+    // SAFETY: set in `tie`; the pool waits for `land`.
+    let pool = unsafe { slot.pool.as_ref() };
+    finish(pool, slot, result);
+    pool.land();
 }
