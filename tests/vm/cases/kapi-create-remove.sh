@@ -1,30 +1,30 @@
 #!/bin/bash
 # Making and removing a target again and again leaves nothing behind.
 . /job/lib.sh
+. /job/volume.sh
 
 need load rvdo_selftest
 disk=$(ram_disk 16)
 size=$(sectors "$disk")
-available_kib() { sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
 
 case_begin create-remove
-before=$(available_kib)
+before=$(memory_kib)
 for round in $(seq 200); do
 	dmsetup create pass --table "0 $size rvdo-pass $disk" || fail "round $round: create"
 	dmsetup status pass >/dev/null || fail "round $round: status"
 	dmsetup remove pass || fail "round $round: remove"
 done
-lost=$((before - $(available_kib)))
+lost=$(($(memory_kib) - before))
 # The pages of one round's tasks alone are 256 KiB.
 [ $lost -lt 16384 ] || fail "$lost KiB less memory than before"
 same references "$(cat /sys/module/rvdo_selftest/refcnt)" 0
 
 case_begin failing-late
-before=$(available_kib)
+before=$(memory_kib)
 for round in $(seq 60); do
 	dmsetup create pass --table "0 $size rvdo-pass $disk fail late" 2>/dev/null && fail "round $round: accepted"
 done
-lost=$((before - $(available_kib)))
+lost=$(($(memory_kib) - before))
 [ $lost -lt 8192 ] || fail "$lost KiB less memory than before"
 same references "$(cat /sys/module/rvdo_selftest/refcnt)" 0
 
