@@ -257,7 +257,9 @@ impl Client {
     /// What an outcome means for the model. Anything that is not accepted is a violation.
     fn judge(&self, what: &str, outcome: &Outcome, fua: bool) -> WriteEnd {
         match outcome {
-            Ok(_) if fua => WriteEnd::DoneFua,
+            // The promise is about the part that was written. What else the block holds is as durable
+            // unless it was lost before, which happens when the volume becomes read-only.
+            Ok(_) if fua && !self.world().read_only => WriteEnd::DoneFua,
             Ok(_) => WriteEnd::Done,
             Err(error) => {
                 let mut world = self.world();
