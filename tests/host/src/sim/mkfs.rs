@@ -91,7 +91,7 @@ impl Shape {
 
     fn super_block(&self) -> Block {
         let j = self.slab_journal_blocks;
-        let flushing = (3 * j + 3) / 4;
+        let flushing = (3 * j).div_ceil(4);
         let blocking = flushing + (j - flushing) * 5 / 7;
         let scrubbing = if j > 2 { j - 2 } else { blocking };
         let physical = self.physical_blocks();

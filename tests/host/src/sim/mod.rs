@@ -2,16 +2,16 @@
 
 //! A world for the engine in which one seed decides everything.
 //!
-//! * [`executor`]: runs tasks in an order that the seed picks, and finds deadlocks;
-//! * [`disk`]: a disk with a volatile cache, torn writes and faults, on which power can fail at
+//! * [`executor`] - runs tasks in an order that the seed picks, and finds deadlocks;
+//! * [`disk`] - a disk with a volatile cache, torn writes and faults, on which power can fail at
 //!   any moment;
-//! * [`codec`], [`request`], [`env`]: the rest of what the engine is connected to;
-//! * [`model`]: what each block may contain, now and after a crash;
-//! * [`workload`]: users;
-//! * [`audit`]: a second opinion on what is on the medium, which shares no code with the engine;
-//! * [`mkfs`]: formats small volumes;
-//! * [`harness`]: puts it all together; [`seeds`]: runs it for many seeds;
-//! * [`scenario`]: lives of volumes that the seed makes up.
+//! * [`codec`], [`request`], [`env`] - the rest of what the engine is connected to;
+//! * [`model`] - what each block may contain, now and after a crash;
+//! * [`workload`] - users;
+//! * [`audit`] - a second opinion on what is on the medium, which shares no code with the engine;
+//! * [`mkfs`] - formats small volumes;
+//! * [`harness`] - puts it all together; [`seeds`] runs it for many seeds;
+//! * [`scenario`] - lives of volumes that the seed makes up.
 //!
 //! Everything happens on one thread. Mutexes are there to satisfy the compiler and are never
 //! contended.
