@@ -24,7 +24,14 @@ use core::marker::PhantomPinned;
 use core::mem;
 use core::pin::Pin;
 use core::ptr;
+use core::sync::atomic::{
+    fence, AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use core::task::{Context, Poll, Waker};
+
+/// Wakers that are taken off a list at a time.
+const WAKERS: usize = 16;
 
 /// The lock around a list's [`Links`].
 ///
@@ -242,6 +249,17 @@ impl Links {
         }
     }
 
+    /// Takes waiters off `waking`, as many as there is room for. Whether more may be left.
+    fn take_wakers(&mut self, wakers: &mut [Option<Waker>]) -> bool {
+        for room in wakers {
+            *room = self.take_waking();
+            if room.is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Moves every waiter from `queue` to `waking`.
     fn start_waking(&mut self) {
         self.waking.append(&mut self.queue);
@@ -253,12 +271,32 @@ impl Links {
 /// A list of waiting tasks, see the [module documentation](self).
 pub struct WaitList<L> {
     lock: L,
+    /// Whether the list holds anybody. Changed under the lock.
+    occupied: AtomicBool,
 }
 
 impl<L: LinksLock> WaitList<L> {
     /// A list nobody waits on. `lock` must guard empty [`Links`] of its own.
     pub const fn new(lock: L) -> Self {
-        Self { lock }
+        Self {
+            lock,
+            occupied: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs `f` with the lock held.
+    fn with<R>(&self, f: impl FnOnce(&mut Links) -> R) -> R {
+        self.lock.with(|links| {
+            let result = f(links);
+            self.occupied.store(!links.is_empty(), Relaxed);
+            result
+        })
+    }
+
+    /// Whether an event that has just happened may have somebody to wake.
+    fn may_have_waiters(&self) -> bool {
+        fence(SeqCst);
+        self.occupied.load(Relaxed)
     }
 
     /// Waits until `condition` returns something, and returns that.
@@ -279,20 +317,32 @@ impl<L: LinksLock> WaitList<L> {
 
     /// Wakes the longest waiting task, if there is one.
     pub fn wake_one(&self) {
-        if let Some(waker) = self.lock.with(Links::take_queued) {
+        if !self.may_have_waiters() {
+            return;
+        }
+        if let Some(waker) = self.with(Links::take_queued) {
             waker.wake();
         }
     }
 
     /// Wakes every task that waits now.
     pub fn wake_all(&self) {
-        let mut next = self.lock.with(|links| {
+        if !self.may_have_waiters() {
+            return;
+        }
+        let mut wakers = [const { None }; WAKERS];
+        let mut more = self.with(|links| {
             links.start_waking();
-            links.take_waking()
+            links.take_wakers(&mut wakers)
         });
-        while let Some(waker) = next {
-            waker.wake();
-            next = self.lock.with(Links::take_waking);
+        loop {
+            for waker in wakers.iter_mut().filter_map(Option::take) {
+                waker.wake();
+            }
+            if !more {
+                return;
+            }
+            more = self.with(|links| links.take_wakers(&mut wakers));
         }
     }
 
@@ -320,11 +370,13 @@ impl<L: LinksLock, F> WaitUntil<'_, L, F> {
     /// Links the node.
     fn register(&mut self, waker: &Waker) {
         let (node, waker) = (self.node.get(), waker.clone());
-        self.list.lock.with(|links| {
+        self.list.with(|links| {
             // SAFETY: `registered` is false, so the node is unlinked; it is pinned with the future, and `leave` runs
             // before it goes.
             unsafe { links.link(node, waker) }
         });
+        // The condition that is evaluated next sees what happened before a waker found nobody.
+        fence(SeqCst);
         self.registered = true;
     }
 
@@ -332,7 +384,7 @@ impl<L: LinksLock, F> WaitUntil<'_, L, F> {
     fn refresh(&mut self, waker: &Waker) {
         let (node, waker) = (self.node.get(), waker.clone());
         // The old waker is returned to be dropped outside the lock.
-        let (woken, _old) = self.list.lock.with(|_links| {
+        let (woken, _old) = self.list.with(|_links| {
             // SAFETY: the node is ours, and the lock guards it.
             let node = unsafe { &mut *node };
             match node.state {
@@ -354,7 +406,7 @@ impl<L: LinksLock, F> WaitUntil<'_, L, F> {
             return;
         }
         let node = self.node.get();
-        let (pass_on, _waker) = self.list.lock.with(|links| {
+        let (pass_on, _waker) = self.list.with(|links| {
             // SAFETY: the node is ours, and the lock guards it.
             match unsafe { (*node).state } {
                 // SAFETY: it is linked.
