@@ -7,12 +7,17 @@
 
 use crate::engine::depot::{Allocation, Depot, Pin, SlabJournalLocks};
 use crate::engine::env::Env;
+use crate::engine::format::BlockCode;
 use crate::engine::units::Pbn;
 
 /// A block that does not become free as long as this or a clone of it lives.
 pub trait SharedBlock: Clone + Send + 'static {
     /// The block.
     fn pbn(&self) -> Pbn;
+
+    /// Says what kind of block it was found to be, which may be news if nothing referred to it any more. Whoever keeps no account
+    /// of that has nothing to do.
+    fn note_code(&self, _code: BlockCode) {}
 
     /// Claims the right to add one reference. `false` once the block can have no more. A holder that claimed a reference keeps
     /// its pin until the reference is counted.
@@ -26,6 +31,9 @@ pub trait Home: Send {
 
     /// The block.
     fn pbn(&self) -> Pbn;
+
+    /// Says what kind of block the data that is in place makes it. Whoever keeps no account of that has nothing to do.
+    fn note_code(&self, _code: BlockCode) {}
 
     /// The data is in place: others may share the block now.
     fn into_pin(self) -> Self::Pin;
@@ -48,6 +56,10 @@ impl SharedBlock for Pin {
         Pin::pbn(self)
     }
 
+    fn note_code(&self, code: BlockCode) {
+        Pin::note_code(self, code);
+    }
+
     fn claim(&self) -> bool {
         Pin::claim(self)
     }
@@ -58,6 +70,10 @@ impl Home for Allocation {
 
     fn pbn(&self) -> Pbn {
         Allocation::pbn(self)
+    }
+
+    fn note_code(&self, code: BlockCode) {
+        Allocation::note_code(self, code);
     }
 
     fn into_pin(self) -> Pin {

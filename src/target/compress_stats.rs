@@ -8,6 +8,7 @@
 
 use core::fmt::{self, Write};
 
+use crate::engine::depot::BlocksByCode;
 use crate::engine::format::{RequiredFlags, StreamFormat};
 use crate::engine::statistics::CodecStats;
 use crate::target::compression_type::CompressionType;
@@ -42,6 +43,8 @@ pub struct CompressReport<'a> {
     pub required: Option<RequiredFlags>,
     /// What was counted.
     pub codec: CodecStats,
+    /// What kinds of blocks the volume has, if it keeps account of that.
+    pub blocks: Option<BlocksByCode>,
 }
 
 /// Writes the text of the `compress-stats` message.
@@ -109,6 +112,15 @@ pub fn write_compress_stats<'f>(
                 driver.write(text)?;
             }
             Ok(())
+        })?;
+        // Blocks of the device, not of the user: one has up to 14 of those.
+        report.blocks.map_or(Ok(()), |blocks| {
+            text.group("compressed_blocks", |text| {
+                for format in StreamFormat::ALL {
+                    text.field(format.name(), blocks.of_format(format))?;
+                }
+                text.field("unknown", blocks.unknown())
+            })
         })
     })
 }

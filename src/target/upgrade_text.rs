@@ -6,6 +6,7 @@
 
 use core::fmt::{self, Write};
 
+use crate::engine::format::RequiredFlags;
 use crate::engine::volume::UpgradePlan;
 
 /// Writes the text of the `upgrade check` message.
@@ -21,14 +22,28 @@ pub fn write_upgrade_plan(out: &mut dyn Write, plan: &UpgradePlan) -> fmt::Resul
     if plan.is_done() {
         return out.write_str("nothing to do: blocks of this volume name their format already\n");
     }
+    let has_map = plan.then.contains(RequiredFlags::SLAB_MAP);
+    let flags = match has_map {
+        true => "lz4, per-block algorithm, slab algorithm map",
+        false => "lz4, per-block algorithm",
+    };
     writeln!(
         out,
-        "would become: 67.1, required flags {:#010x} (lz4, per-block algorithm)",
+        "would become: 67.1, required flags {:#010x} ({flags})",
         plan.then.encode()
     )?;
+    out.write_str(match has_map {
+        true => {
+            "writes: a map of algorithms at the end of each slab, where its journal was; then one sector, the super block; \
+             no data moves; needs no space\n"
+        }
+        false => {
+            "writes: one sector, the super block; no data or other metadata moves; needs no space\n\
+             slabs have no room for a map of algorithms: nobody keeps account of the blocks of each format\n"
+        }
+    })?;
     out.write_str(
-        "writes: one sector, the super block; no data or other metadata moves; needs no space\n\
-         could not open it afterwards: the in-tree dm-vdo driver and the vdo tools, until a downgrade\n\
+        "could not open it afterwards: the in-tree dm-vdo driver and the vdo tools, until a downgrade\n\
          way back: the downgrade message, while all compressed blocks are lz4\n",
     )?;
     out.write_str(if plan.possible {
@@ -41,8 +56,6 @@ pub fn write_upgrade_plan(out: &mut dyn Write, plan: &UpgradePlan) -> fmt::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::format::RequiredFlags;
-
     #[test]
     fn the_plan_says_what_changes_and_what_is_lost() {
         let text = |now, possible| {
@@ -60,6 +73,7 @@ mod tests {
             fresh.contains("67.0\nwould become: 67.1, required flags 0x00010001"),
             "{fresh}"
         );
+        assert!(fresh.contains("nobody keeps account"), "{fresh}");
         assert!(fresh.contains("in-tree dm-vdo") && fresh.ends_with("possible: yes\n"));
         assert!(text(None, false).contains("possible: no"));
         assert!(text(Some(RequiredFlags::UPGRADED), true).contains("nothing to do"));

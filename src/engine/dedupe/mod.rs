@@ -29,7 +29,7 @@ use self::hash_lock::{HashLocks, Join, Member, Woken};
 use crate::engine::depot::Depot;
 use crate::engine::env::Env;
 use crate::engine::format::block_name::Advice;
-use crate::engine::format::{BlockName, Mapping};
+use crate::engine::format::{BlockCode, BlockName, Mapping, MappingState};
 use crate::engine::packer::BinTicket;
 use crate::engine::pin::{PinSource, SharedBlock};
 use crate::engine::reader;
@@ -226,6 +226,12 @@ impl<E: Env, I: Index, S: PinSource> Dedupe<E, I, S> {
         let (found, scratch, result) =
             reader::read_mapping(&self.store, mapping, scratch, found).await;
         let is_equal = result.is_ok() && *found == *data;
+        if is_equal {
+            pin.note_code(match mapping.state {
+                MappingState::Compressed(_) => BlockCode::of_block(&scratch),
+                MappingState::Unmapped | MappingState::Uncompressed => BlockCode::NONE,
+            });
+        }
         self.buffers.give(Buffers {
             scratch,
             data: found,

@@ -11,16 +11,21 @@ use super::pins::Pins;
 use super::slab::{Fate, Slab};
 use super::DepotParameters;
 use crate::engine::error::Error;
+use crate::engine::format::BlockCode;
 use crate::engine::statistics::AllocatorCounters;
 use crate::engine::units::{Pbn, SlabNumber};
-use crate::rt::atomic::{AtomicU64, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::rt::{Arc, SpinLock, Vec};
 
 /// The slabs, and who holds what of them.
 ///
 /// Lock order: `allocator`, a slab, `pins`.
 pub(super) struct Blocks {
-    pub(super) geometry: SlabGeometry,
+    /// How slabs are divided now, and how else they can be.
+    geometries: [SlabGeometry; 2],
+    current: AtomicUsize,
+    /// Whether the slabs have codes in memory.
+    tracks_codes: AtomicBool,
     pub(super) pins: Pins,
     slabs: Vec<SpinLock<Slab>>,
     allocator: SpinLock<Allocator>,
@@ -31,17 +36,61 @@ pub(super) struct Blocks {
 impl Blocks {
     /// The blocks of a new depot: all free, none of them offered for allocation yet.
     pub(super) fn new(parameters: &DepotParameters) -> Result<Self, Error> {
-        let geometry = SlabGeometry::new(parameters)?;
+        let geometry = SlabGeometry::new(&parameters.state, parameters.nonce)?;
+        let counterpart = match &parameters.counterpart {
+            Some(state) => SlabGeometry::new(state, parameters.nonce)?,
+            None => geometry,
+        };
         // A request has a block of its own at most, and one that it would like to share.
         let most_held = parameters.requests.saturating_mul(2);
         let slab_count = usize::try_from(geometry.slab_count()).map_err(|_| Error::NoMemory)?;
         Ok(Self {
-            geometry,
+            geometries: [geometry, counterpart],
+            current: AtomicUsize::new(0),
+            tracks_codes: AtomicBool::new(geometry.has_map()),
             pins: Pins::new(most_held)?,
             slabs: Vec::from_fn(slab_count, |_| SpinLock::new(Slab::new(&geometry)?))?,
             allocator: SpinLock::new(Allocator::new(geometry.slab_count())?)?,
             allocated: AtomicU64::new(0),
         })
+    }
+
+    /// How slabs are divided.
+    pub(super) fn geometry(&self) -> &SlabGeometry {
+        let [first, second] = &self.geometries;
+        match self.current.load(Ordering::Acquire) {
+            0 => first,
+            _ => second,
+        }
+    }
+
+    /// How else slabs can be divided. The same as now if there is no other way.
+    pub(super) fn counterpart(&self) -> &SlabGeometry {
+        let [first, second] = &self.geometries;
+        match self.current.load(Ordering::Acquire) {
+            0 => second,
+            _ => first,
+        }
+    }
+
+    /// Divides slabs in the other way from now on. Nobody may use the depot meanwhile.
+    pub(super) fn switch_geometry(&self) {
+        self.current.fetch_xor(1, Ordering::AcqRel);
+    }
+
+    /// The slabs have codes in memory from now on, or no longer.
+    pub(super) fn set_tracks_codes(&self, tracks: bool) {
+        self.tracks_codes.store(tracks, Ordering::Release);
+    }
+
+    /// Notes what kind of block a block is that nothing refers to yet; the caller holds it.
+    pub(super) fn note_code(&self, place: Place, code: BlockCode) {
+        if !self.tracks_codes.load(Ordering::Acquire) {
+            return;
+        }
+        if let Ok(slab) = self.slab(place.slab) {
+            slab.lock().note_code(self.geometry(), place.sbn, code);
+        }
     }
 
     /// A slab's state.
@@ -60,9 +109,9 @@ impl Blocks {
     /// Offers the blocks of all slabs for allocation, once all of them are loaded.
     pub(super) fn open(&self) -> Result<(), Error> {
         let mut allocated: u64 = 0;
-        for slab in self.geometry.slabs() {
+        for slab in self.geometry().slabs() {
             let free = self.list(slab)?;
-            let used = self.geometry.data_blocks.saturating_sub(free);
+            let used = self.geometry().data_blocks.saturating_sub(free);
             allocated = allocated.saturating_add(u64::from(used));
         }
         self.allocated.store(allocated, Ordering::Relaxed);
@@ -93,13 +142,13 @@ impl Blocks {
             let Some(sbn) = slab.allocate(cursor) else {
                 // The end of the slab. What was freed behind the cursor is found when it is opened again.
                 allocator.close();
-                slab.listed = slab.level(&this.geometry);
+                slab.listed = slab.level(this.geometry());
                 allocator.list(number, slab.listed);
                 continue;
             };
             let place = Place { slab: number, sbn };
             let held = this
-                .geometry
+                .geometry()
                 .pbn(place)
                 .filter(|pbn| this.pins.hold_for_write(*pbn).is_ok());
             let Some(pbn) = held else {
@@ -118,7 +167,7 @@ impl Blocks {
 
     /// Holds a block that is to get more references.
     pub(super) fn pin(this: &Arc<Self>, pbn: Pbn) -> Option<Pin> {
-        let place = this.geometry.locate(pbn)?;
+        let place = this.geometry().locate(pbn)?;
         {
             let mut slab = this.slab(place.slab).ok()?.lock();
             let free = slab.counters.free();
@@ -160,7 +209,7 @@ impl Blocks {
             return Ok(0);
         }
         if !allocator.is_open(number) {
-            slab.listed = slab.level(&self.geometry);
+            slab.listed = slab.level(self.geometry());
             allocator.list(number, slab.listed);
         }
         Ok(slab.counters.free())
@@ -177,7 +226,7 @@ impl Blocks {
             let mut slab = slab.lock();
             match slab.release(&self.pins, place.sbn, pbn) {
                 Fate::Kept => return,
-                Fate::Freed => slab.has_risen(&self.geometry),
+                Fate::Freed => slab.has_risen(self.geometry()),
             }
         };
         self.freed(place.slab, risen);
@@ -189,6 +238,12 @@ struct Hold {
     blocks: Arc<Blocks>,
     pbn: Pbn,
     place: Place,
+}
+
+impl Hold {
+    fn note_code(&self, code: BlockCode) {
+        self.blocks.note_code(self.place, code);
+    }
 }
 
 impl Clone for Hold {
@@ -220,6 +275,11 @@ impl Allocation {
         self.hold.pbn
     }
 
+    /// Says what kind of block the data that is in place makes it. Before anybody else may share it.
+    pub fn note_code(&self, code: BlockCode) {
+        self.hold.note_code(code);
+    }
+
     /// The data is in place: others may share the block now. The writer has to claim its own reference like everyone else.
     pub fn into_pin(self) -> Pin {
         self.hold.blocks.pins.share_written(self.hold.pbn);
@@ -242,6 +302,11 @@ impl Pin {
     /// The block.
     pub fn pbn(&self) -> Pbn {
         self.hold.pbn
+    }
+
+    /// Says what kind of block it was found to be. Of use if nothing refers to it any more; otherwise that is known.
+    pub fn note_code(&self, code: BlockCode) {
+        self.hold.note_code(code);
     }
 
     /// Claims the right to add one reference. `false` once the block can have no more.

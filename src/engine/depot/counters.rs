@@ -118,6 +118,11 @@ impl Counters {
         None
     }
 
+    /// The counters of all blocks.
+    pub(super) fn all(&self) -> &[u8] {
+        &self.counters
+    }
+
     /// The counters of a reference block.
     pub(super) fn block(&self, block: usize) -> &[u8] {
         let start = block.saturating_mul(COUNTERS_PER_BLOCK);

@@ -21,6 +21,8 @@ pub struct DepotParameters {
     pub nonce: Nonce,
     /// Requests worked on at a time. Each may have a block allocated and another one pinned.
     pub requests: usize,
+    /// What `state` is with the algorithm map, or without it: what the depot can be converted to.
+    pub counterpart: Option<SlabDepotState>,
 }
 
 /// A block of a slab.
@@ -45,6 +47,8 @@ pub(super) struct SlabGeometry {
     slab_bits: u32,
     pub(super) data_blocks: u32,
     pub(super) reference_blocks: usize,
+    /// Blocks of the algorithm map, none if there is none.
+    pub(super) map_blocks: usize,
     pub(super) journal_blocks: u64,
     /// Length of a journal from which on some reference blocks are written whenever a block is added.
     pub(super) flushing: u64,
@@ -56,10 +60,10 @@ pub(super) struct SlabGeometry {
 
 impl SlabGeometry {
     /// Checks the numbers of a depot.
-    pub(super) fn new(parameters: &DepotParameters) -> Result<Self, Error> {
-        let depot = &parameters.state;
+    pub(super) fn new(depot: &SlabDepotState, nonce: Nonce) -> Result<Self, Error> {
         let config = depot.slab_config;
         config.validate()?;
+        depot.validate_map()?;
         if usize::from(depot.zone_count) > MAX_PHYSICAL_ZONES {
             return Err(Error::Corrupt("the slab summary has too many zones"));
         }
@@ -95,7 +99,7 @@ impl SlabGeometry {
         // INVARIANT: checked or clamped above; `last_block` is not above the limit.
         Ok(Self {
             config,
-            nonce: parameters.nonce,
+            nonce,
             first_block: depot.first_block,
             slab_count,
             slab_bits,
@@ -103,6 +107,8 @@ impl SlabGeometry {
                 .map_err(|_| Error::Corrupt("a slab has too many data blocks"))?,
             reference_blocks: usize::try_from(config.used_reference_blocks())
                 .map_err(|_| Error::Corrupt("a slab has too many reference blocks"))?,
+            map_blocks: usize::try_from(depot.map_blocks())
+                .map_err(|_| Error::Corrupt("a slab has too large a map"))?,
             journal_blocks: config.slab_journal_blocks,
             flushing,
             deadline,
@@ -152,10 +158,42 @@ impl SlabGeometry {
             .checked_add(u64::from(place.sbn.get()))
     }
 
-    /// The address of a reference block.
-    pub(super) fn reference_block(&self, slab: SlabNumber, index: usize) -> Result<Pbn, Error> {
-        self.start(slab)
-            .and_then(|start| self.config.reference_origin(start))
+    /// Whether slabs have an algorithm map.
+    pub(super) fn has_map(&self) -> bool {
+        self.map_blocks > 0
+    }
+
+    /// Blocks that say something of each data block: reference blocks, and then those of the map.
+    pub(super) fn stored_blocks(&self) -> usize {
+        self.reference_blocks.saturating_add(self.map_blocks)
+    }
+
+    /// The block of the map that is stored block `index`. `None` if that is a reference block.
+    pub(super) fn map_index(&self, index: usize) -> Option<usize> {
+        index.checked_sub(self.reference_blocks)
+    }
+
+    /// The stored block that is block `index` of the map.
+    pub(super) fn stored_index(&self, index: usize) -> usize {
+        self.reference_blocks.saturating_add(index)
+    }
+
+    /// The address of a stored block.
+    pub(super) fn stored_block(&self, slab: SlabNumber, index: usize) -> Result<Pbn, Error> {
+        let start = self.start(slab);
+        let (origin, index) = match self.map_index(index) {
+            None => (
+                start.and_then(|start| self.config.reference_origin(start)),
+                index,
+            ),
+            Some(index) => (
+                start
+                    .and_then(|start| self.config.journal_origin(start))
+                    .and_then(|origin| origin.checked_add(self.journal_blocks)),
+                index,
+            ),
+        };
+        origin
             .and_then(|origin| origin.checked_add(u64::try_from(index).ok()?))
             .ok_or(Error::OutOfRange)
     }

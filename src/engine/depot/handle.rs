@@ -2,6 +2,7 @@
 
 //! The depot as the rest of the engine sees it.
 
+use super::algorithm_map::BlocksByCode;
 use super::blocks::{Allocation, Blocks, Pin};
 use super::geometry::{DepotParameters, Place, SlabGeometry};
 use super::scrubber::Scrubbing;
@@ -14,6 +15,7 @@ use super::{SlabJournalLocks, WRITERS};
 use crate::engine::env::Env;
 use crate::engine::error::Error;
 use crate::engine::format::slab_journal::ReferenceUpdate;
+use crate::engine::format::BlockCode;
 use crate::engine::journal::Journal;
 use crate::engine::store::Store;
 use crate::engine::units::{JournalPoint, Pbn, SequenceNumber, SlabNumber};
@@ -61,7 +63,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         parameters: &DepotParameters,
     ) -> Result<Self, Error> {
         let blocks = Arc::new(Blocks::new(parameters)?)?;
-        let slab_count = blocks.geometry.slab_count();
+        let slab_count = blocks.geometry().slab_count();
         let inner = Inner {
             store,
             locks,
@@ -129,7 +131,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         update: ReferenceUpdate,
     ) -> Result<(), Error> {
         let inner = &*self.inner;
-        let Some(place) = inner.blocks.geometry.locate(pbn) else {
+        let Some(place) = inner.blocks.geometry().locate(pbn) else {
             return inner.fail(
                 Error::Corrupt("reference to a block outside of all slabs"),
                 "counting a reference",
@@ -140,6 +142,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
             sbn: place.sbn,
             pbn,
             update,
+            code: BlockCode::NONE,
         };
         // As a rule there is room, and no need to enter the list of those who wait.
         match inner.try_apply(place, update) {
@@ -169,15 +172,17 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
     /// Enters one reference from the recovery journal of a crashed volume in the journal of its slab, if that does not have it.
     ///
-    /// Between [`Self::load`] for a recovery and [`Self::finish_replay`]; otherwise like [`Self::apply`].
+    /// Between [`Self::load`] for a recovery and [`Self::finish_replay`]; otherwise like [`Self::apply`]. `code` says what kind of
+    /// block gets a reference, if [`Self::replay_needs_code`] asks for it.
     pub async fn replay(
         &self,
         point: JournalPoint,
         pbn: Pbn,
         update: ReferenceUpdate,
+        code: BlockCode,
     ) -> Result<(), Error> {
         let inner = &*self.inner;
-        let Some(place) = inner.blocks.geometry.locate(pbn) else {
+        let Some(place) = inner.blocks.geometry().locate(pbn) else {
             return inner.fail(
                 Error::Corrupt("reference to a block outside of all slabs"),
                 "replaying a reference",
@@ -188,6 +193,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
             sbn: place.sbn,
             pbn,
             update,
+            code,
         };
         if let Attempt::Done(result) = inner.try_update(place, update, Slab::replay) {
             return result;
@@ -201,15 +207,57 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
             .await
     }
 
+    /// Whether the replay of a reference has to say what kind of block `pbn` is: the slab's journal does not have the entry.
+    pub fn replay_needs_code(&self, point: JournalPoint, pbn: Pbn) -> bool {
+        let blocks = &self.inner.blocks;
+        let geometry = blocks.geometry();
+        geometry.has_map()
+            && geometry
+                .locate(pbn)
+                .and_then(|place| blocks.slab(place.slab).ok())
+                .is_some_and(|slab| point > slab.lock().journal.recovery_point())
+    }
+
+    /// Whether the depot knows what kind of block each block is.
+    pub fn has_algorithm_map(&self) -> bool {
+        self.inner.blocks.geometry().has_map()
+    }
+
+    /// How many blocks in use are of which kind. `None` without an algorithm map. Blocks of slabs that are still to be scrubbed are
+    /// not counted.
+    pub fn blocks_by_code(&self) -> Option<BlocksByCode> {
+        if !self.has_algorithm_map() {
+            return None;
+        }
+        let blocks = &self.inner.blocks;
+        let mut sum = BlocksByCode::default();
+        for number in blocks.geometry().slabs() {
+            if let Ok(slab) = blocks.slab(number) {
+                let slab = slab.lock();
+                if let Some(codes) = slab.codes.as_ref().filter(|_| slab.is_ready()) {
+                    sum.add(codes.counts());
+                }
+            }
+        }
+        Some(sum)
+    }
+
+    /// What kind of block a block is, if it is referenced and there is a map. For audits.
+    pub fn block_code(&self, pbn: Pbn) -> Option<BlockCode> {
+        let place = self.inner.blocks.geometry().locate(pbn)?;
+        let slab = self.inner.blocks.slab(place.slab).ok()?.lock();
+        Some(slab.codes.as_ref()?.get(place.sbn))
+    }
+
     /// Whether `pbn` can hold data.
     pub fn is_data_block(&self, pbn: Pbn) -> bool {
-        self.inner.blocks.geometry.locate(pbn).is_some()
+        self.inner.blocks.geometry().locate(pbn).is_some()
     }
 
     /// Has the slab journal blocks written that keep recovery journal blocks up to `up_to`, and waits until they are.
     pub async fn commit_oldest(&self, up_to: SequenceNumber) {
         let inner = &*self.inner;
-        for (number, lock) in inner.blocks.geometry.slabs().zip(&inner.recovery_locks) {
+        for (number, lock) in inner.blocks.geometry().slabs().zip(&inner.recovery_locks) {
             if lock.load(Ordering::Acquire) > up_to.get() {
                 continue;
             }
@@ -243,7 +291,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
     pub async fn drain(&self) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.store.read_only().check()?;
-        for number in inner.blocks.geometry.slabs() {
+        for number in inner.blocks.geometry().slabs() {
             let mut slab = inner.blocks.slab(number)?.lock();
             if slab.used {
                 slab.saving = true;
@@ -275,7 +323,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
     /// Data blocks of all slabs.
     pub fn data_blocks(&self) -> u64 {
-        self.inner.blocks.geometry.total_data_blocks()
+        self.inner.blocks.geometry().total_data_blocks()
     }
 
     /// Blocks that can be allocated.
@@ -285,7 +333,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
     /// The number of slabs.
     pub fn slab_count(&self) -> u32 {
-        self.inner.blocks.geometry.slab_count()
+        self.inner.blocks.geometry().slab_count()
     }
 
     /// The number of physical zones, for the super block: the number of copies of the summary that are maintained.
@@ -295,7 +343,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
     /// The counter of a block, 255 if it is allocated but not referenced. `None` if it is no data block. For audits.
     pub fn reference_count(&self, pbn: Pbn) -> Option<u8> {
-        let place = self.inner.blocks.geometry.locate(pbn)?;
+        let place = self.inner.blocks.geometry().locate(pbn)?;
         let slab = self.inner.blocks.slab(place.slab).ok()?.lock();
         slab.counters.get(place.sbn)
     }
@@ -328,7 +376,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             Ok(slab) => slab,
             Err(error) => return Attempt::Done(Err(error)),
         };
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         let (result, risen) = {
             let mut slab = slab.lock();
             let result = make(&mut slab, geometry, &self.locks, update);

@@ -58,7 +58,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         let inner = &*self.inner;
         match state {
             LoadState::New => {
-                let config = &inner.blocks.geometry.config;
+                let config = &inner.blocks.geometry().config;
                 inner.summary.reset(&inner.store, config).await?;
             }
             LoadState::Clean => {
@@ -119,7 +119,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
 impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     async fn run_loader(&self, loading: &Loading) {
-        match Scratch::new(self.blocks.geometry.reference_blocks) {
+        match Scratch::new(self.blocks.geometry().stored_blocks()) {
             Ok(mut scratch) => self.load_some(loading, &mut scratch).await,
             Err(error) => loading.fail(error),
         }
@@ -130,7 +130,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     async fn load_some(&self, loading: &Loading, scratch: &mut Scratch) {
         while loading.failed.lock().is_none() {
             let slab = loading.next.fetch_add(1, Ordering::Relaxed);
-            if slab >= self.blocks.geometry.slab_count() {
+            if slab >= self.blocks.geometry().slab_count() {
                 return;
             }
             let slab = SlabNumber::new(slab);

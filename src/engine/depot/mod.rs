@@ -14,8 +14,11 @@
 //! that somebody waits for is in the queue of the writers, and a writer that is done with it wakes whoever waits, in
 //! read-only mode too.
 
+mod algorithm_map;
 mod allocator;
 mod blocks;
+mod codes;
+mod convert;
 mod counters;
 mod geometry;
 mod handle;
@@ -33,7 +36,9 @@ mod summary;
 mod work;
 mod writer;
 
+pub use self::algorithm_map::BlocksByCode;
 pub use self::blocks::{Allocation, Pin};
+pub use self::convert::Conversion;
 pub use self::geometry::DepotParameters;
 pub use self::handle::Depot;
 pub use self::load::LoadState;

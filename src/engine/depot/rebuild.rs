@@ -14,6 +14,7 @@ use super::SlabJournalLocks;
 use crate::engine::env::{Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
 use crate::engine::format::slab_journal::ReferenceUpdate;
+use crate::engine::format::BlockCode;
 use crate::engine::recovery::parallel::for_each;
 use crate::engine::units::{JournalPoint, Pbn, SequenceNumber, SlabNumber};
 use crate::rt::{Arc, Page};
@@ -22,7 +23,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
     /// Gives up what is on disk. All counters are zero afterwards.
     pub(super) async fn begin_rebuild(&self) -> Result<(), Error> {
         let inner = &*self.inner;
-        let config = &inner.blocks.geometry.config;
+        let config = &inner.blocks.geometry().config;
         inner.summary.reset(&inner.store, config).await?;
         self.for_each_slab(|inner, slab| async move { inner.clear_journal(slab).await })
             .await
@@ -31,11 +32,26 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
     /// Counts one reference to `pbn`. An error if there cannot be another one of its kind.
     pub fn count_reference(&self, pbn: Pbn, update: ReferenceUpdate) -> Result<(), Error> {
         let blocks = &self.inner.blocks;
-        let place = blocks.geometry.locate(pbn).ok_or(Error::BadMapping)?;
+        let place = blocks.geometry().locate(pbn).ok_or(Error::BadMapping)?;
         let mut slab = blocks.slab(place.slab)?.lock();
         let counter = slab.counters.get(place.sbn).ok_or(Error::BadMapping)?;
         let counter = updated_from_disk(counter, update).map_err(|_| Error::BadMapping)?;
         slab.counters.set(place.sbn, counter);
+        Ok(())
+    }
+
+    /// Notes that something refers to a fragment in `pbn`. What the fragments are is found out in the end.
+    pub fn count_compressed(&self, pbn: Pbn) -> Result<(), Error> {
+        let blocks = &self.inner.blocks;
+        let geometry = blocks.geometry();
+        let place = geometry.locate(pbn).ok_or(Error::BadMapping)?;
+        let mut slab = blocks.slab(place.slab)?.lock();
+        slab.set_code(
+            geometry,
+            place.sbn,
+            BlockCode::UNKNOWN,
+            SequenceNumber::FIRST,
+        );
         Ok(())
     }
 
@@ -46,7 +62,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         self.open()
     }
 
-    async fn for_each_slab<W>(
+    pub(super) async fn for_each_slab<W>(
         &self,
         work: impl Fn(Arc<Inner<E, J>>, SlabNumber) -> W + Send + Sync + 'static,
     ) -> Result<(), Error>
@@ -66,7 +82,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
 impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     async fn clear_journal(&self, number: SlabNumber) -> Result<(), Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         let mut page = Page::new()?;
         for position in 0..geometry.journal_blocks {
             let pbn = geometry.journal_block(number, position)?;
@@ -81,7 +97,8 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     }
 
     async fn write_rebuilt(&self, number: SlabNumber) -> Result<(), Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
+        self.find_codes(number).await?;
         {
             let mut slab = self.blocks.slab(number)?.lock();
             if slab.counters.free() == geometry.data_blocks {
@@ -90,6 +107,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             }
             slab.used = true;
             slab.latest = JournalPoint::ZERO;
+            slab.recount_codes();
             slab.references.mark_all_dirty(SequenceNumber::FIRST);
             let dirty = slab.references.dirty();
             slab.references.begin_batch(dirty);
@@ -100,11 +118,11 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 .blocks
                 .slab(number)?
                 .lock()
-                .take_reference_block(&mut page);
+                .take_stored_block(geometry, &mut page);
             let Some(block) = taken else {
                 break;
             };
-            let (written, result) = self.write_reference_block(number, block, page).await;
+            let (written, result) = self.write_stored_block(number, block, page).await;
             page = written;
             result?;
         }

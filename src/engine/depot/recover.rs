@@ -53,7 +53,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
 
 impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     async fn find_slab(&self, number: SlabNumber) -> Result<(), Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         let entry = self.summary.entry(number)?;
         let mut scratch = Scratch::new(0)?;
         let extent = self.find_journal(number, entry, &mut scratch).await?;

@@ -7,12 +7,13 @@
 //! Scrubbing it writes the counters, after which the journal is of no use any more and the slab is clean.
 
 use super::handle::Inner;
-use super::replay::{newest, Replay};
+use super::replay::{decode_header, newest, Replay};
 use super::SlabJournalLocks;
 use crate::engine::env::{Env, IoClass};
 use crate::engine::error::Error;
 use crate::engine::format::reference_block::{self, CommitPoints};
-use crate::engine::format::slab_journal::{is_blank, SlabJournalHeader};
+use crate::engine::format::slab_journal::is_blank;
+
 use crate::engine::format::slab_summary::SummaryEntry;
 use crate::engine::units::{JournalPoint, Pbn, SequenceNumber, SlabNumber};
 use crate::rt::{Page, Vec};
@@ -56,11 +57,11 @@ impl JournalExtent {
 }
 
 impl Scratch {
-    /// Memory for slabs with that many reference blocks.
-    pub(super) fn new(reference_blocks: usize) -> Result<Self, Error> {
+    /// Memory for slabs with that many stored blocks.
+    pub(super) fn new(stored_blocks: usize) -> Result<Self, Error> {
         Ok(Self {
             page: Some(Page::new()?),
-            commit_points: Vec::from_elem(CommitPoints::default(), reference_blocks)?,
+            commit_points: Vec::from_elem(CommitPoints::default(), stored_blocks)?,
         })
     }
 }
@@ -127,7 +128,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         entry: SummaryEntry,
         scratch: &mut Scratch,
     ) -> Result<Option<JournalExtent>, Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         if entry.has_blank_journal() {
             if entry.is_dirty {
                 return Err(Error::Corrupt("slab summary calls an unused slab dirty"));
@@ -149,7 +150,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             return Ok(Some(JournalExtent::BLANK));
         }
 
-        let header = SlabJournalHeader::decode(block)?;
+        let header = decode_header(geometry, block)?;
         header.check(geometry.nonce, header.sequence)?;
         if header.sequence < SequenceNumber::FIRST || geometry.position(header.sequence) != position
         {
@@ -169,20 +170,19 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         }))
     }
 
-    /// Reads the counters of a slab, and the commit points of their sectors.
+    /// Reads the counters and codes of a slab, and the commit points of their sectors.
     async fn load_counters(&self, number: SlabNumber, scratch: &mut Scratch) -> Result<(), Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         let mut torn: usize = 0;
-        for block in 0..geometry.reference_blocks {
-            self.read(geometry.reference_block(number, block)?, scratch)
+        for block in 0..geometry.stored_blocks() {
+            self.read(geometry.stored_block(number, block)?, scratch)
                 .await?;
             let page = scratch.page.as_ref().ok_or(Error::NoMemory)?;
             let points = self
                 .blocks
                 .slab(number)?
                 .lock()
-                .counters
-                .load_block(block, |counters| reference_block::decode(page, counters))
+                .load_stored_block(geometry, block, page)
                 .ok_or(Error::OutOfRange)?;
             if reference_block::is_torn(&points) {
                 torn = torn.saturating_add(1);
@@ -193,7 +193,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 .ok_or(Error::OutOfRange)? = points;
         }
         if torn > 0 {
-            crate::rt::info!("slab {}: {} reference blocks were torn", number, torn);
+            crate::rt::info!("slab {}: {} blocks of counters were torn", number, torn);
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             .blocks
             .slab(number)?
             .lock()
-            .clean_summary(&self.blocks.geometry);
+            .clean_summary(self.blocks.geometry());
         match clean {
             Some(clean) => self.summary.update(&self.store, number, clean).await,
             None => Ok(()),
@@ -232,7 +232,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         tail: SequenceNumber,
         scratch: &mut Scratch,
     ) -> Result<JournalPoint, Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         let length = tail
             .checked_offset_from(head)
             .ok_or(Error::Corrupt("slab journal ends before it begins"))?;
@@ -270,11 +270,11 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 .blocks
                 .slab(number)?
                 .lock()
-                .take_reference_block(&mut page);
+                .take_stored_block(geometry, &mut page);
             let Some(block) = taken else {
                 break;
             };
-            let (written, result) = self.write_reference_block(number, block, page).await;
+            let (written, result) = self.write_stored_block(number, block, page).await;
             page = written;
             result?;
         }
@@ -293,8 +293,9 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         let mut slab = self.blocks.slab(number)?.lock();
         slab.used = true;
         slab.latest = latest;
+        slab.recount_codes();
         slab.journal
-            .restart(&self.blocks.geometry, extent.tail, extent.recovery_point);
+            .restart(self.blocks.geometry(), extent.tail, extent.recovery_point);
         Ok(())
     }
 

@@ -120,7 +120,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
     /// Allocates the memory of one scrubber.
     pub fn scrub_memory(&self) -> Result<ScrubMemory, Error> {
         Ok(ScrubMemory(Scratch::new(
-            self.inner.blocks.geometry.reference_blocks,
+            self.inner.blocks.geometry().stored_blocks(),
         )?))
     }
 
@@ -152,6 +152,18 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         self.inner.scrubbing.unscrubbed.load(Ordering::Acquire)
     }
 
+    /// Waits until all slabs are scrubbed.
+    pub async fn scrubbed(&self) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner
+            .progress
+            .wait_until(|| match inner.store.read_only().check() {
+                Ok(()) => (self.unscrubbed_slabs() == 0).then_some(Ok(())),
+                Err(error) => Some(Err(error)),
+            })
+            .await
+    }
+
     /// Lets scrubbers finish the slabs they are at, and begin with no others until [`Self::resume_scrubbing`].
     pub async fn pause_scrubbing(&self) {
         let scrubbing = &self.inner.scrubbing;
@@ -172,7 +184,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
     /// Lists what is to be scrubbed, once the journals of all slabs are as they have to be: slabs with a long journal first, as
     /// they will soon take no more entries. The others are ready.
     pub(super) fn begin_scrubbing(&self) -> Result<(), Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         for urgent in [false, true] {
             for number in geometry.slabs() {
                 let mut slab = self.blocks.slab(number)?.lock();
@@ -217,13 +229,14 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         let latest = self.count_journal(number, head, tail, scratch).await?;
         // W7: the update flushes first, so the counters are durable before the summary says that the journal is not needed, and
         // before the journal is used again.
-        let clean = slab.lock().clean_summary(&self.blocks.geometry);
+        let clean = slab.lock().clean_summary(self.blocks.geometry());
         if let Some(clean) = clean {
             self.summary.update(&self.store, number, clean).await?;
         }
         {
             let mut slab = slab.lock();
             slab.latest = latest;
+            slab.recount_codes();
             slab.status = Status::Ready;
             slab.reap();
         }

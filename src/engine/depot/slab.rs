@@ -5,16 +5,18 @@
 //! A reference changes here, in one step under the lock: an entry in the slab journal, the counter, the reference block that is
 //! dirty from then on. So whatever is copied under the lock is consistent.
 
+use super::algorithm_map::Codes;
 use super::allocator::{level, UNLISTED};
 use super::counters::{updated, Counters, FREE};
 use super::geometry::SlabGeometry;
 use super::pins::Pins;
 use super::reference_blocks::ReferenceBlocks;
-use super::slab_journal::{NoRoom, SlabJournal};
+use super::slab_journal::{Entry, NoRoom, SlabJournal};
 use super::SlabJournalLocks;
-use crate::engine::format::reference_block;
+use crate::engine::format::reference_block::CommitPoints;
 use crate::engine::format::slab_journal::ReferenceUpdate;
 use crate::engine::format::slab_summary::{fullness_hint, SummaryEntry};
+use crate::engine::format::{algorithm_map, reference_block, BlockCode};
 use crate::engine::units::{
     JournalPoint, Pbn, SequenceNumber, SlabBlockNumber, MAX_REFERENCE_COUNT,
     PROVISIONAL_REFERENCE_COUNT,
@@ -54,6 +56,8 @@ pub(super) enum Status {
 pub(super) struct Slab {
     pub(super) status: Status,
     pub(super) counters: Counters,
+    /// There if the slab has an algorithm map, or is about to get one.
+    pub(super) codes: Option<Codes>,
     pub(super) references: ReferenceBlocks,
     pub(super) journal: SlabJournal,
     /// What the summary says, or is about to.
@@ -80,7 +84,11 @@ impl Slab {
         Ok(Self {
             status: Status::Ready,
             counters: Counters::new(geometry.data_blocks)?,
-            references: ReferenceBlocks::new(geometry.reference_blocks)?,
+            codes: match geometry.has_map() {
+                true => Some(Codes::new(geometry.data_blocks)?),
+                false => None,
+            },
+            references: ReferenceBlocks::new(geometry.stored_blocks())?,
             journal,
             summary: SummaryEntry::unused(&geometry.config),
             latest: JournalPoint::ZERO,
@@ -136,6 +144,47 @@ impl Slab {
         }
     }
 
+    /// Notes what kind of block a block is that is held, unless it is referenced; then that is known.
+    pub(super) fn note_code(
+        &mut self,
+        geometry: &SlabGeometry,
+        sbn: SlabBlockNumber,
+        code: BlockCode,
+    ) {
+        if self.counters.get(sbn) == Some(PROVISIONAL_REFERENCE_COUNT) {
+            self.set_code(geometry, sbn, code, self.journal.tail());
+        }
+    }
+
+    /// Sets the code of a block. The block of the map is dirty then, unless it was that code, and needs the journal from block `lock` on.
+    pub(super) fn set_code(
+        &mut self,
+        geometry: &SlabGeometry,
+        sbn: SlabBlockNumber,
+        code: BlockCode,
+        lock: SequenceNumber,
+    ) {
+        let counter = self.counters.get(sbn).unwrap_or(FREE);
+        let changed = self
+            .codes
+            .as_mut()
+            .is_some_and(|codes| codes.set(sbn, code, counter));
+        if changed && geometry.has_map() {
+            let block = geometry.stored_index(algorithm_map::locate(sbn).block);
+            self.references.mark_dirty(block, lock);
+        }
+    }
+
+    /// The code that an entry has which adds a reference to a block.
+    fn entry_code(&self, sbn: SlabBlockNumber, update: ReferenceUpdate) -> BlockCode {
+        match (&self.codes, update) {
+            (Some(codes), ReferenceUpdate::Increment) if self.is_ready() => codes.get(sbn),
+            // Nothing in a slab that is not scrubbed can be shared, so this does not happen.
+            (Some(_), ReferenceUpdate::Increment) => BlockCode::UNKNOWN,
+            _ => BlockCode::NONE,
+        }
+    }
+
     /// Ends the hold of the last holder of a block.
     pub(super) fn release(&mut self, pins: &Pins, sbn: SlabBlockNumber, pbn: Pbn) -> Fate {
         let is_last = pins.release_last(pbn);
@@ -159,6 +208,7 @@ impl Slab {
             sbn,
             pbn,
             update,
+            ..
         } = update;
         match self.status {
             Status::Ready => {}
@@ -173,19 +223,23 @@ impl Slab {
         if point <= self.journal.recovery_point() {
             return Err(Refusal::Contradiction("slab journal entry out of order"));
         }
-        let counter = self.counters.get(sbn).ok_or(Refusal::Contradiction(
+        let before = self.counters.get(sbn).ok_or(Refusal::Contradiction(
             "reference to a block that holds no data",
         ))?;
-        let mut counter = updated(counter, update).map_err(Refusal::Contradiction)?;
+        let mut counter = updated(before, update).map_err(Refusal::Contradiction)?;
         // W10: a block that somebody holds does not become free with its last reference; it becomes provisional, and the last
         // holder frees it.
         if counter == FREE && pins.is_held(pbn) {
             counter = PROVISIONAL_REFERENCE_COUNT;
         }
 
+        if update == ReferenceUpdate::BlockMapIncrement {
+            self.set_code(geometry, sbn, BlockCode::NONE, self.journal.tail());
+        }
+        let code = self.entry_code(sbn, update);
         let appended = self
             .journal
-            .append(sbn, update, point)
+            .append(geometry, Entry { sbn, update, code }, point)
             .map_err(Refusal::Wait)?;
         if appended.opened {
             // Taken before the slab's lock is released, so before a writer can give it back.
@@ -198,6 +252,9 @@ impl Slab {
             self.references.mark_all_dirty(self.journal.tail());
         }
         // W9: only here, after the entry is in the recovery journal for good and in the slab journal, can a block become free.
+        if let Some(codes) = &mut self.codes {
+            codes.counter_changed(sbn, before, counter);
+        }
         if let Some(block) = self.counters.set(sbn, counter) {
             self.references.mark_dirty(block, self.journal.tail());
         }
@@ -224,7 +281,8 @@ impl Slab {
         if point <= self.journal.recovery_point() {
             return Err(Refusal::Contradiction("slab journal entry out of order"));
         }
-        self.enter(locks, point, sbn, update)
+        let code = self.entry_code(sbn, update);
+        self.enter(geometry, locks, point, Entry { sbn, update, code })
     }
 
     /// Makes one update from the recovery journal of a volume that is being recovered, unless the slab's journal has it.
@@ -235,7 +293,11 @@ impl Slab {
         update: Update,
     ) -> Result<Fate, Refusal> {
         let Update {
-            point, sbn, update, ..
+            point,
+            sbn,
+            update,
+            code,
+            ..
         } = update;
         // A slab whose journal was never used has the point before all others, so it misses nothing.
         if point <= self.journal.recovery_point() {
@@ -244,19 +306,19 @@ impl Slab {
         self.journal
             .check_room_in_replay(geometry, update)
             .map_err(Refusal::Wait)?;
-        self.enter(locks, point, sbn, update)
+        self.enter(geometry, locks, point, Entry { sbn, update, code })
     }
 
     fn enter<J: SlabJournalLocks>(
         &mut self,
+        geometry: &SlabGeometry,
         locks: &J,
         point: JournalPoint,
-        sbn: SlabBlockNumber,
-        update: ReferenceUpdate,
+        entry: Entry,
     ) -> Result<Fate, Refusal> {
         let appended = self
             .journal
-            .append(sbn, update, point)
+            .append(geometry, entry, point)
             .map_err(Refusal::Wait)?;
         if appended.opened {
             locks.lock_for_slab(point.sequence);
@@ -351,11 +413,49 @@ impl Slab {
         }
     }
 
-    /// Copies the next reference block of the batch into `page`.
-    pub(super) fn take_reference_block(&mut self, page: &mut Page) -> Option<usize> {
+    /// Copies the next stored block of the batch into `page`.
+    pub(super) fn take_stored_block(
+        &mut self,
+        geometry: &SlabGeometry,
+        page: &mut Page,
+    ) -> Option<usize> {
         let block = self.references.take()?;
-        reference_block::encode(page, self.latest, self.counters.block(block));
+        match geometry.map_index(block) {
+            None => reference_block::encode(page, self.latest, self.counters.block(block)),
+            Some(block) => {
+                let packed = self
+                    .codes
+                    .as_ref()
+                    .map_or(&[][..], |codes| codes.block(block));
+                algorithm_map::encode(page, self.latest, packed);
+            }
+        }
         Some(block)
+    }
+
+    /// Takes over a stored block that was read, and returns the commit points of its sectors.
+    pub(super) fn load_stored_block(
+        &mut self,
+        geometry: &SlabGeometry,
+        block: usize,
+        page: &Page,
+    ) -> Option<CommitPoints> {
+        match geometry.map_index(block) {
+            None => self
+                .counters
+                .load_block(block, |counters| reference_block::decode(page, counters)),
+            Some(block) => {
+                let packed = self.codes.as_mut()?.block_mut(block)?;
+                Some(algorithm_map::decode(page, packed))
+            }
+        }
+    }
+
+    /// Counts the blocks of each kind anew, after counters and codes were loaded.
+    pub(super) fn recount_codes(&mut self) {
+        if let Some(codes) = &mut self.codes {
+            codes.recount(self.counters.all());
+        }
     }
 
     /// Gives up journal blocks that nothing needs any more. Returns whether there is more room.
@@ -378,4 +478,6 @@ pub(super) struct Update {
     pub(super) sbn: SlabBlockNumber,
     pub(super) pbn: Pbn,
     pub(super) update: ReferenceUpdate,
+    /// What kind of block it is, if that is not known here: in a replay.
+    pub(super) code: BlockCode,
 }

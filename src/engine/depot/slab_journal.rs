@@ -7,8 +7,10 @@
 //! modulo the size of the journal.
 
 use super::geometry::SlabGeometry;
-use crate::engine::format::slab_journal::{self as block, ReferenceUpdate, SlabJournalEntry};
-use crate::engine::units::{JournalPoint, SequenceNumber, SlabBlockNumber};
+use crate::engine::format::slab_journal::{self as plain, ReferenceUpdate, SlabJournalEntry};
+use crate::engine::format::slab_journal_coded::{self as coded, CodedEntry};
+use crate::engine::format::BlockCode;
+use crate::engine::units::{Block, JournalPoint, SequenceNumber, SlabBlockNumber};
 use crate::rt::{AllocError, Page};
 
 /// Why an entry has to wait.
@@ -18,6 +20,15 @@ pub(super) enum NoRoom {
     TailBusy,
     /// The journal is too long; reference blocks must be written first.
     Full,
+}
+
+/// An entry to make.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) sbn: SlabBlockNumber,
+    pub(super) update: ReferenceUpdate,
+    /// What kind of block gets a reference. Not stored by a slab without an algorithm map.
+    pub(super) code: BlockCode,
 }
 
 /// A block on its way to the disk.
@@ -87,7 +98,7 @@ impl SlabJournal {
         self.recovery_lock = None;
         self.issued = None;
         self.commit_requested = false;
-        block::open(&mut self.page, geometry.nonce, tail, tail);
+        open(geometry, &mut self.page, tail, tail);
     }
 
     /// Keeps what is on disk from `head` on. Called after [`Self::restart`].
@@ -148,7 +159,7 @@ impl SlabJournal {
         if self.length() >= geometry.blocking {
             return Err(NoRoom::Full);
         }
-        if !block::has_room(&self.page, update) {
+        if !has_room(geometry, &self.page, update) {
             // Perhaps only for this kind of entry; replay will find the same reason to close the block here.
             self.commit_requested = true;
             return Err(NoRoom::TailBusy);
@@ -165,7 +176,7 @@ impl SlabJournal {
         geometry: &SlabGeometry,
         update: ReferenceUpdate,
     ) -> Result<(), NoRoom> {
-        if !block::has_room(&self.page, update) {
+        if !has_room(geometry, &self.page, update) {
             self.commit_requested = true;
             return Err(NoRoom::TailBusy);
         }
@@ -182,16 +193,17 @@ impl SlabJournal {
     /// Makes an entry for which there is room.
     pub(super) fn append(
         &mut self,
-        sbn: SlabBlockNumber,
-        update: ReferenceUpdate,
+        geometry: &SlabGeometry,
+        entry: Entry,
         recovery_point: JournalPoint,
     ) -> Result<Appended, NoRoom> {
-        let entry = block::append(
-            &mut self.page,
-            SlabJournalEntry { sbn, update },
-            recovery_point,
-        )
-        .map_err(|_| NoRoom::TailBusy)?;
+        let Entry { sbn, update, code } = entry;
+        let page = &mut self.page;
+        let appended = match geometry.has_map() {
+            true => coded::append(page, CodedEntry { sbn, update, code }, recovery_point),
+            false => plain::append(page, SlabJournalEntry { sbn, update }, recovery_point),
+        };
+        let entry = appended.map_err(|_| NoRoom::TailBusy)?;
         self.recovery_point = recovery_point;
         let opened = self.recovery_lock.is_none();
         if opened {
@@ -216,7 +228,7 @@ impl SlabJournal {
     pub(super) fn can_issue(&self) -> bool {
         self.issued.is_none()
             && self.recovery_lock.is_some()
-            && (self.commit_requested || block::is_full(&self.page))
+            && (self.commit_requested || plain::is_full(&self.page))
     }
 
     /// Moves the block being filled into `page`, which is to be written, and opens the next one.
@@ -233,10 +245,11 @@ impl SlabJournal {
         let next = self.tail.next()?;
         let recovery_lock = self.recovery_lock.take()?;
         let sequence = self.tail;
-        block::set_head(&mut self.page, self.head);
-        let partial = !block::is_full(&self.page);
+        plain::set_head(&mut self.page, self.head);
+        // A coded block is full when a plain one is that has no block map page.
+        let partial = !plain::is_full(&self.page);
         core::mem::swap(&mut self.page, page);
-        block::open(&mut self.page, geometry.nonce, self.head, next);
+        open(geometry, &mut self.page, self.head, next);
         // INVARIANT: `covered` was `tail`, as nothing was issued.
         self.issued = Some(Issued {
             sequence,
@@ -266,5 +279,20 @@ impl SlabJournal {
             self.head = head;
         }
         advanced
+    }
+}
+
+/// Makes `page` an empty block of a slab's journal.
+fn open(geometry: &SlabGeometry, page: &mut Block, head: SequenceNumber, sequence: SequenceNumber) {
+    match geometry.has_map() {
+        true => coded::open(page, geometry.nonce, head, sequence),
+        false => plain::open(page, geometry.nonce, head, sequence),
+    }
+}
+
+fn has_room(geometry: &SlabGeometry, page: &Block, update: ReferenceUpdate) -> bool {
+    match geometry.has_map() {
+        true => !coded::is_full(page),
+        false => plain::has_room(page, update),
     }
 }

@@ -98,7 +98,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
         number: SlabNumber,
         pages: &mut WriterPages,
     ) -> Result<(), Error> {
-        let geometry = &self.blocks.geometry;
+        let geometry = self.blocks.geometry();
         let mut page = pages.journal.take().ok_or(Error::NoMemory)?;
         let issued = {
             let mut slab = self.blocks.slab(number)?.lock();
@@ -199,10 +199,11 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
 
     /// Writes reference blocks of the batch, one at a time, until there is none left.
     async fn write_batch(&self, number: SlabNumber, place: &mut Option<Page>) -> Result<(), Error> {
+        let geometry = self.blocks.geometry();
         loop {
             let mut page = place.take().ok_or(Error::NoMemory)?;
             let taken = match self.blocks.slab(number) {
-                Ok(slab) => slab.lock().take_reference_block(&mut page),
+                Ok(slab) => slab.lock().take_stored_block(geometry, &mut page),
                 Err(_) => None,
             };
             let Some(block) = taken else {
@@ -216,20 +217,20 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 *place = Some(page);
                 return Err(error.into());
             }
-            let (page, result) = self.write_reference_block(number, block, page).await;
+            let (page, result) = self.write_stored_block(number, block, page).await;
             *place = Some(page);
             result?;
         }
     }
 
-    /// Writes one reference block.
-    pub(super) async fn write_reference_block(
+    /// Writes one stored block.
+    pub(super) async fn write_stored_block(
         &self,
         number: SlabNumber,
         block: usize,
         page: Page,
     ) -> (Page, Result<(), Error>) {
-        let pbn = match self.blocks.geometry.reference_block(number, block) {
+        let pbn = match self.blocks.geometry().stored_block(number, block) {
             Ok(pbn) => pbn,
             Err(error) => return (page, Err(error)),
         };
@@ -258,7 +259,7 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
                 // Its journal is saved; that is all that can be done.
                 return Ok(());
             }
-            slab.clean_summary(&self.blocks.geometry)
+            slab.clean_summary(self.blocks.geometry())
         };
         match entry {
             Some(entry) => self.summary.update(&self.store, number, entry).await,

@@ -10,7 +10,7 @@
 //! |     28 |    8 | logical_blocks_used                                              |
 //! |     36 |    8 | block_map_data_blocks: pages of the map that are in slabs        |
 //!
-//! Slab depot, header: id 3, version 2.0, size 73
+//! Slab depot, header: id 3, version 2.0, or 3.0 if every slab ends with an [algorithm map](super::algorithm_map), size 73
 //!
 //! | offset | size | field                                                            |
 //! |-------:|-----:|------------------------------------------------------------------|
@@ -28,10 +28,12 @@
 //! |     36 |    8 | root_origin: the block of root 0                                 |
 //! |     44 |    8 | root_count: 60                                                   |
 
+use super::algorithm_map::map_blocks;
 use super::field::{Reader, Writer};
 use super::header::Header;
 use super::layout::Partition;
 use super::slab_config::SlabConfig;
+use super::slab_journal_coded::MAX_SLAB_BITS;
 use super::{Component, FormatError};
 use crate::engine::units::{
     Pbn, SequenceNumber, SlabBlockNumber, SlabNumber, BLOCK_MAP_ROOT_COUNT, MAX_PHYSICAL_ZONES,
@@ -40,7 +42,12 @@ use crate::engine::units::{
 
 const JOURNAL_HEADER: Header = Header::new(Component::RecoveryJournal, 7, 0, 24);
 const DEPOT_HEADER: Header = Header::new(Component::SlabDepot, 2, 0, 73);
+const MAPPED_DEPOT_HEADER: Header = Header::new(Component::SlabDepot, 3, 0, 73);
 const BLOCK_MAP_HEADER: Header = Header::new(Component::BlockMap, 2, 0, 32);
+
+/// Blocks that a slab journal keeps beside a map, however long it was: what a crash may add to a journal that takes no more entries
+/// must not reach the blocks that are still needed.
+const MIN_JOURNAL_BLOCKS: u64 = 96;
 
 const FLAT_PAGE_ORIGIN: u64 = 1;
 const FLAT_PAGE_COUNT: u64 = 0;
@@ -87,6 +94,8 @@ pub struct SlabDepotState {
     pub last_block: u64,
     /// The number of physical zones that last wrote the slab summary; 0 if none ever did.
     pub zone_count: u8,
+    /// Whether every slab ends with an algorithm map, which follows the journal.
+    pub has_map: bool,
 }
 
 impl SlabDepotState {
@@ -117,22 +126,81 @@ impl SlabDepotState {
                 .get()
                 .saturating_add(slabs.saturating_mul(slab_config.slab_blocks)),
             zone_count: 0,
+            has_map: false,
         })
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        DEPOT_HEADER.demand(reader)?;
+        let found = Header::decode(reader, Component::SlabDepot)?;
+        let has_map = found.version == MAPPED_DEPOT_HEADER.version;
+        let expected = Self::header(has_map);
+        expected.check_version(&found)?;
+        if found.size != expected.size {
+            return Err(expected.bad_size(&found));
+        }
         Ok(Self {
             slab_config: SlabConfig::decode(reader)?,
             first_block: Pbn::new(reader.u64()?)
                 .ok_or(FormatError::OutOfRange("start of the slabs"))?,
             last_block: reader.u64()?,
             zone_count: reader.u8()?,
+            has_map,
+        })
+    }
+
+    const fn header(has_map: bool) -> Header {
+        if has_map {
+            MAPPED_DEPOT_HEADER
+        } else {
+            DEPOT_HEADER
+        }
+    }
+
+    /// Blocks of each slab's algorithm map.
+    pub fn map_blocks(&self) -> u64 {
+        match self.has_map {
+            true => map_blocks(self.slab_config.data_blocks),
+            false => 0,
+        }
+    }
+
+    /// The same depot with an algorithm map at the end of each slab, for which the journal makes room. `None` if it has one, or if
+    /// there is no room: no entry of the journal can name a block of a larger slab, or too little of the journal would be left.
+    pub fn with_map(&self) -> Option<Self> {
+        let config = self.slab_config;
+        let wanted = map_blocks(config.data_blocks);
+        let free = config
+            .slab_blocks
+            .checked_sub(config.data_blocks)?
+            .checked_sub(config.reference_count_blocks)?;
+        let journal = free.checked_sub(wanted)?.min(config.slab_journal_blocks);
+        let given_up = config.slab_journal_blocks.checked_sub(journal)?;
+        let is_enough = journal >= MIN_JOURNAL_BLOCKS
+            || given_up.saturating_mul(8) <= config.slab_journal_blocks;
+        let mapped = Self {
+            slab_config: config.with_journal(journal),
+            has_map: true,
+            ..*self
+        };
+        let can_be = !self.has_map
+            && is_enough
+            && mapped.validate_map().is_ok()
+            && mapped.slab_config.validate().is_ok();
+        can_be.then_some(mapped)
+    }
+
+    /// The same depot without maps and with slab journals of `slab_journal_blocks`. `None` if it has no map, or these do not fit.
+    pub fn without_map(&self, slab_journal_blocks: u64) -> Option<Self> {
+        let slab_config = self.slab_config.with_journal(slab_journal_blocks);
+        (self.has_map && slab_config.validate().is_ok()).then_some(Self {
+            slab_config,
+            has_map: false,
+            ..*self
         })
     }
 
     pub(super) fn encode(&self, writer: &mut Writer<'_>) -> Result<(), FormatError> {
-        DEPOT_HEADER.encode(writer)?;
+        Self::header(self.has_map).encode(writer)?;
         self.slab_config.encode(writer)?;
         writer.u64(self.first_block.get())?;
         writer.u64(self.last_block)?;
@@ -142,6 +210,7 @@ impl SlabDepotState {
     /// Checks that the slabs are whole and lie in `partition`.
     pub fn validate(&self, partition: &Partition) -> Result<(), FormatError> {
         self.slab_config.validate()?;
+        self.validate_map()?;
         if usize::from(self.zone_count) > MAX_PHYSICAL_ZONES {
             return Err(FormatError::BadConfiguration(
                 "the slab summary has more zones than there can be",
@@ -168,6 +237,27 @@ impl SlabDepotState {
                 slabs,
                 limit: MAX_SLABS.into(),
             });
+        }
+        Ok(())
+    }
+
+    /// Checks that the map, if there is one, fits into the slab behind its other parts.
+    pub fn validate_map(&self) -> Result<(), FormatError> {
+        let config = &self.slab_config;
+        let free = config
+            .slab_blocks
+            .saturating_sub(config.data_blocks)
+            .saturating_sub(config.reference_count_blocks)
+            .saturating_sub(config.slab_journal_blocks);
+        if self.map_blocks() > free {
+            return Err(FormatError::BadConfiguration(
+                "the algorithm map does not fit into a slab",
+            ));
+        }
+        if self.has_map && config.slab_bits() > MAX_SLAB_BITS {
+            return Err(FormatError::BadConfiguration(
+                "slabs with an algorithm map have at most 2^19 blocks",
+            ));
         }
         Ok(())
     }

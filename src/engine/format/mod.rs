@@ -8,6 +8,7 @@
 //!
 //! All integers are little-endian.
 
+pub mod algorithm_map;
 pub mod block_map_entry;
 pub mod block_map_page;
 pub mod block_map_tree;
@@ -29,12 +30,14 @@ pub mod reference_block;
 pub mod required_flags;
 pub mod slab_config;
 pub mod slab_journal;
+pub mod slab_journal_coded;
 pub mod slab_summary;
 pub mod stream_format;
 pub mod super_block;
 pub mod vdo_config;
 pub mod volume_state;
 
+pub use algorithm_map::BlockCode;
 pub use block_map_entry::{Mapping, MappingState};
 pub use block_name::BlockName;
 pub use component_state::{BlockMapState, RecoveryJournalState, SlabDepotState};

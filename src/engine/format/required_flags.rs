@@ -9,11 +9,12 @@
 //! |----:|------------------------------------------------------------------------------|
 //! |   0 | compressed blocks of LZ4. The meaning that dm-vdo has planned for the bit    |
 //! |  16 | compressed blocks that name their format ([`compressed_block`] version 2.0)  |
-//! |  17 | a map of algorithms in each slab. Not known to this driver                   |
+//! |  17 | an [algorithm map] in each slab                                              |
 //! |  24 | compressed blocks of deflate                                                 |
 //! |  25 | compressed blocks of zstd                                                    |
 //!
 //! [`compressed_block`]: super::compressed_block
+//! [algorithm map]: super::algorithm_map
 
 use super::stream_format::StreamFormat;
 use super::FormatError;
@@ -27,6 +28,8 @@ impl RequiredFlags {
     pub const LZ4: Self = Self(1 << 0);
     /// Compressed blocks that name their format.
     pub const BLOCK_FORMAT: Self = Self(1 << 16);
+    /// An algorithm map in each slab.
+    pub const SLAB_MAP: Self = Self(1 << 17);
     /// Blocks of deflate.
     pub const DEFLATE: Self = Self(1 << 24);
     /// Blocks of zstd.
@@ -35,7 +38,9 @@ impl RequiredFlags {
     /// What a volume gets when it is upgraded: it may have blocks of LZ4 from before.
     pub const UPGRADED: Self = Self(Self::LZ4.0 | Self::BLOCK_FORMAT.0);
 
-    const KNOWN: Self = Self(Self::LZ4.0 | Self::BLOCK_FORMAT.0 | Self::DEFLATE.0 | Self::ZSTD.0);
+    const KNOWN: Self = Self(
+        Self::LZ4.0 | Self::BLOCK_FORMAT.0 | Self::SLAB_MAP.0 | Self::DEFLATE.0 | Self::ZSTD.0,
+    );
 
     /// Reads the stored word. A bit that is not known is refused: what it stands for cannot be guessed.
     pub const fn decode(word: u32) -> Result<Self, FormatError> {
@@ -63,6 +68,12 @@ impl RequiredFlags {
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
+    }
+
+    /// These without `others`.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 
     /// Whether the volume may have blocks of `format`.
@@ -95,16 +106,13 @@ mod tests {
                 .with(RequiredFlags::DEFLATE)
                 .with(RequiredFlags::ZSTD))
         );
-        for bit in (0..32).filter(|bit| ![0, 16, 24, 25].contains(bit)) {
+        for bit in (0..32).filter(|bit| ![0, 16, 17, 24, 25].contains(bit)) {
             assert_eq!(
                 RequiredFlags::decode(1 << 16 | 1 << bit),
                 Err(FormatError::UnknownFeature { bit })
             );
         }
-        let text = FormatError::UnknownFeature { bit: 17 }.to_string();
-        assert!(
-            text.contains("17") && text.contains("slab algorithm map"),
-            "{text}"
-        );
+        let text = FormatError::UnknownFeature { bit: 18 }.to_string();
+        assert!(text.contains("18"), "{text}");
     }
 }

@@ -72,24 +72,42 @@ impl SlabConfig {
             }
         };
 
-        let flushing = (slab_journal_blocks * 3).div_ceil(4);
-        let blocking = flushing + (slab_journal_blocks - flushing) * 5 / 7;
+        Ok(Self {
+            slab_blocks,
+            data_blocks,
+            reference_count_blocks,
+            slab_journal_blocks,
+            flushing_threshold: 0,
+            blocking_threshold: 0,
+            scrubbing_threshold: 0,
+        }
+        .with_journal(slab_journal_blocks))
+    }
+
+    /// The same slab with a journal of another size, and the thresholds that go with it. Whether the parts still fit into the slab
+    /// is for [`SlabConfig::validate`] to say.
+    #[must_use]
+    pub fn with_journal(self, slab_journal_blocks: u64) -> Self {
+        let flushing = slab_journal_blocks.saturating_mul(3).div_ceil(4);
+        let blocking = flushing.saturating_add(
+            slab_journal_blocks
+                .saturating_sub(flushing)
+                .saturating_mul(5)
+                / 7,
+        );
         let spare = 1 + PENDING_UPDATES / u64::from(FULL_FORM_ENTRIES);
         let scrubbing = if slab_journal_blocks > spare {
             slab_journal_blocks - spare
         } else {
             blocking
         };
-
-        Ok(Self {
-            slab_blocks,
-            data_blocks,
-            reference_count_blocks,
+        Self {
             slab_journal_blocks,
             flushing_threshold: flushing,
             blocking_threshold: blocking.min(scrubbing),
             scrubbing_threshold: scrubbing,
-        })
+            ..self
+        }
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {

@@ -39,18 +39,18 @@ pub const DATA_FORM_ENTRIES: u16 = 1353;
 /// Entries that fit into a block of the full form.
 pub const FULL_FORM_ENTRIES: u16 = 1299;
 
-const METADATA_TYPE: u8 = 2;
-const ENTRY_BYTES: usize = 3;
-const INCREMENT: u32 = 1 << 23;
+pub(super) const METADATA_TYPE: u8 = 2;
+pub(super) const ENTRY_BYTES: usize = 3;
+pub(super) const INCREMENT: u32 = 1 << 23;
 
 const HEAD: usize = 0;
 const SEQUENCE: usize = 8;
-const RECOVERY_POINT: usize = 16;
+pub(super) const RECOVERY_POINT: usize = 16;
 const NONCE: usize = 24;
-const TYPE: usize = 32;
-const FULL_FORM: usize = 33;
-const ENTRY_COUNT: usize = 34;
-const ENTRIES: usize = 36;
+pub(super) const TYPE: usize = 32;
+pub(super) const FULL_FORM: usize = 33;
+pub(super) const ENTRY_COUNT: usize = 34;
+pub(super) const ENTRIES: usize = 36;
 const BLOCK_MAP_BITS: usize = ENTRIES + FULL_FORM_ENTRIES as usize * ENTRY_BYTES;
 
 /// What an entry does to the reference count of its block.
@@ -111,6 +111,15 @@ impl SlabJournalHeader {
                 "slab journal block counts more entries than fit",
             ));
         }
+        Self::decode_fields(block, full_form, entry_count)
+    }
+
+    /// Reads what blocks of all types have in common.
+    pub(super) fn decode_fields(
+        block: &Block,
+        full_form: bool,
+        entry_count: u16,
+    ) -> Result<Self, FormatError> {
         let out_of_range = FormatError::CorruptJournal("slab journal sequence is out of range");
         Ok(Self {
             head: SequenceNumber::new(get_u64::<HEAD>(block)).ok_or(out_of_range)?,

@@ -165,6 +165,14 @@ impl SuperBlock {
         }
         let depot = self.layout.partition(PartitionId::SlabDepot)?;
         self.slab_depot.validate(&depot)?;
+        let requires_map = self
+            .required
+            .is_some_and(|flags| flags.contains(RequiredFlags::SLAB_MAP));
+        if requires_map != self.slab_depot.has_map {
+            return Err(FormatError::BadConfiguration(
+                "the required flags and the slab depot disagree about the algorithm map",
+            ));
+        }
         let block_map = self.layout.partition(PartitionId::BlockMap)?;
         self.block_map.validate(&block_map)
     }

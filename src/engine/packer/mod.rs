@@ -20,7 +20,7 @@ use crate::engine::depot::Pin;
 use crate::engine::env::{Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
 use crate::engine::format::compressed_block::StreamFormat;
-use crate::engine::format::Mapping;
+use crate::engine::format::{BlockCode, Mapping};
 use crate::engine::pin::{Home, SharedBlock};
 use crate::engine::store::Store;
 use crate::engine::units::FragmentSlot;
@@ -229,7 +229,7 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
             .opener
             .wait_until(|| self.state.lock().take_closed(ticket.bin))
             .await;
-        let count = closed.count;
+        let (count, code) = (closed.count, BlockCode::of_format(closed.format));
         if count < 2 {
             self.state
                 .lock()
@@ -238,7 +238,10 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
         }
         let (pages, result) = self.write(closed, &home).await;
         let packed = match result {
-            Ok(()) => self.publish(ticket.bin, pages, count, home),
+            Ok(()) => {
+                home.note_code(code);
+                self.publish(ticket.bin, pages, count, home)
+            }
             Err(_) => {
                 let others = count.saturating_sub(1);
                 self.state

@@ -2,23 +2,27 @@
 
 //! Back to a volume that the in-tree driver reads: possible once no block of another kind is left.
 //!
-//! Nobody keeps count of the blocks of a format, so they are looked for: every logical block that is mapped into a compressed block is
-//! visited and the block's header read. First while requests go on, which finds out most of the time that there is more to do; then
+//! An algorithm map has the answer. Without one nobody keeps count of the blocks of a format, so they are looked for: every logical
+//! block that is mapped into a compressed block is visited and the block's header read. First while requests go on, which finds out most of the time that there is more to do; then
 //! with requests held back, because a duplicate of what has been visited may be found in what has not. The switch is one write of
 //! the super block, preflushed and durable.
 
 use core::fmt;
 
 use super::Volume;
+use crate::engine::depot::BlocksByCode;
 use crate::engine::env::{Env, IoClass};
 use crate::engine::error::Error;
 use crate::engine::format::compressed_block::{is_version_1, CompressedBlock};
-use crate::engine::format::{MappingState, StreamFormat};
+use crate::engine::format::{BlockCode, MappingState, StreamFormat};
 use crate::engine::units::{Lbn, Pbn, BLOCK_MAP_ENTRIES_PER_PAGE};
 use crate::rt::Page;
 
 /// Entries of a leaf of the block map.
 const LEAF: u64 = BLOCK_MAP_ENTRIES_PER_PAGE as u64;
+
+/// What can be done about it.
+const REMEDY: &str = "): write them anew with compressionType lz4, or discard them, and ask again";
 
 /// Why a volume keeps its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum DowngradeError {
     NotUpgraded,
     /// Logical blocks are stored in blocks that the in-tree driver cannot read.
     InTheWay(InTheWay),
+    /// The same, as the algorithm map has it.
+    BlocksInTheWay(BlocksByCode),
     /// Something failed.
     Failed(Error),
 }
@@ -75,9 +81,23 @@ impl fmt::Display for DowngradeError {
                 if let Some(first) = found.first {
                     write!(f, "; the first is block {}", first.get())?;
                 }
-                f.write_str(
-                    "): write them anew with compressionType lz4, or discard them, and ask again",
-                )
+                f.write_str(REMEDY)
+            }
+            Self::BlocksInTheWay(blocks) => {
+                write!(
+                    f,
+                    "{} blocks are in a format that the in-tree driver cannot read (",
+                    blocks.beyond_version_1()
+                )?;
+                for format in StreamFormat::ALL {
+                    let count = match format {
+                        StreamFormat::Lz4 => blocks.with_code(BlockCode::NAMED_LZ4),
+                        format => blocks.of_format(format),
+                    };
+                    write!(f, "{} {}, ", format.name(), count)?;
+                }
+                write!(f, "unknown {}", blocks.unknown())?;
+                f.write_str(REMEDY)
             }
         }
     }
@@ -103,15 +123,27 @@ impl<E: Env> Volume<E> {
     }
 
     async fn downgrade_unless_in_the_way(&self) -> Result<(), DowngradeError> {
-        let page = Page::new().map_err(Error::from)?;
+        let mut page = Page::new().map_err(Error::from)?;
         // What is still being compressed in another format gets to where it can be found.
         self.settle().await;
-        let page = self.look_for_block_formats(page).await?;
+        if self.has_algorithm_map() {
+            self.scrubbed().await?;
+        }
+        if !self.algorithm_map_agrees()? {
+            page = self.look_for_block_formats(page).await?;
+        }
 
         let pause = self.activity.pause();
         self.settle().await;
         self.activity.idle().await;
-        self.look_for_block_formats(page).await?;
+        if !self.algorithm_map_agrees()? {
+            self.look_for_block_formats(page).await?;
+        }
+        if self.has_algorithm_map() {
+            return Ok(self
+                .remove_algorithm_map(|content| content.required = None)
+                .await?);
+        }
         let update = self
             .super_block
             .update(|content| content.required = None)
@@ -121,6 +153,17 @@ impl<E: Env> Volume<E> {
             .store
             .read_only()
             .guard(update, "downgrading the volume")?)
+    }
+
+    /// Asks the algorithm map. `Ok(true)`: nothing is in the way. `Ok(false)`: it does not know, or there is none.
+    fn algorithm_map_agrees(&self) -> Result<bool, DowngradeError> {
+        match self.blocks_by_code() {
+            Some(blocks) if blocks.beyond_version_1() > 0 => {
+                Err(DowngradeError::BlocksInTheWay(blocks))
+            }
+            Some(blocks) => Ok(blocks.unknown() == 0),
+            None => Ok(false),
+        }
     }
 
     async fn look_for_block_formats(&self, mut page: Page) -> Result<Page, DowngradeError> {

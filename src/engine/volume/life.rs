@@ -65,6 +65,10 @@ impl Lifecycle {
         }
     }
 
+    fn is_running(&self) -> bool {
+        *self.phase.lock() == Phase::Running
+    }
+
     fn has_failed(&self) -> bool {
         matches!(*self.phase.lock(), Phase::Failed(_))
     }
@@ -171,6 +175,11 @@ impl<E: Env> Volume<E> {
         }
     }
 
+    /// Whether the volume is in use, and not on its way to something else.
+    pub(super) fn is_running(&self) -> bool {
+        self.lifecycle.is_running()
+    }
+
     fn has_grown(&self) -> bool {
         self.super_block.content().config.logical_blocks < self.logical_blocks()
     }
@@ -243,7 +252,7 @@ impl<E: Env> Volume<E> {
     }
 
     /// Writes everything that is only in memory, then one sector that says so. `Ok(true)`: the volume on disk is clean.
-    async fn save(&self) -> Result<bool, Error> {
+    pub(super) async fn save(&self) -> Result<bool, Error> {
         let saved = async {
             self.journal.drain().await?;
             self.block_map.drain().await?;

@@ -4,10 +4,10 @@
 //!
 //! * `open.rs` what the super block says, and the parts made from it;
 //! * `life.rs` loading, suspending, resuming, stopping;
-//! * `recover.rs`, `rebuild.rs` what a load does with a volume that was not saved, or has to be made anew;
+//! * `recover.rs`, `codes.rs`, `rebuild.rs` what a load does with a volume that was not saved, or has to be made anew;
 //! * `data_path.rs`, `store_block.rs`, `request.rs` what happens to a request;
 //! * `flusher.rs`, `activity.rs` what a flush and a suspend wait for;
-//! * `formats.rs`, `upgrade.rs`, `downgrade.rs` which compressed formats the volume may hold, and how that changes;
+//! * `algorithm_map.rs`, `formats.rs`, `upgrade.rs`, `downgrade.rs` which compressed formats the volume may hold, and how that changes;
 //! * `verify.rs` decompressing what was just compressed; `sample.rs` a look at the data, for estimates;
 //! * `report.rs` what a volume tells about itself;
 //! * `services.rs` the tasks behind them; `grow.rs` new block map pages; `super_block.rs` the super block.
@@ -18,6 +18,8 @@
 //! lock shard, allocator, slab, pins, block map shard, journal, wait lists. Most are never nested at all.
 
 mod activity;
+mod algorithm_map;
+mod codes;
 mod data_path;
 mod downgrade;
 mod flusher;

@@ -222,6 +222,12 @@ fn make_depot<E: Env>(
             summary: super_block.layout.partition(PartitionId::SlabSummary)?,
             nonce: super_block.nonce,
             requests,
+            counterpart: match super_block.slab_depot.has_map {
+                true => super_block
+                    .slab_depot
+                    .without_map(super_block.config.slab_journal_blocks),
+                false => super_block.slab_depot.with_map(),
+            },
         },
     )
 }

@@ -11,7 +11,7 @@ use crate::engine::env::{Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
 use crate::engine::format::block_map_page::{self, PageContents};
 use crate::engine::format::block_map_tree::{Forest, ROOT_LEVEL};
-use crate::engine::format::{FormatError, Mapping};
+use crate::engine::format::{FormatError, Mapping, MappingState};
 use crate::engine::recovery::parallel::for_each;
 use crate::engine::units::{EntrySlot, Pbn, BLOCK_MAP_ENTRIES_PER_PAGE, BLOCK_MAP_TREE_HEIGHT};
 use crate::rt::{Arc, Page, SpinLock};
@@ -215,6 +215,9 @@ impl<'a, E: Env> Walk<'a, E> {
                         .depot
                         .count_reference(mapping.pbn, ReferenceUpdate::Increment)
                         .is_ok());
+            if can_stay && matches!(mapping.state, MappingState::Compressed(_)) {
+                self.volume.depot.count_compressed(mapping.pbn)?;
+            }
             if can_stay {
                 self.counted.logical_blocks = self.counted.logical_blocks.saturating_add(1);
             } else {

@@ -11,6 +11,7 @@
 //! Until that write everything can be done again: a page takes the same entries with the same result, a slab journal knows
 //! how far it is. After it, nothing of the journal is needed. Scrubbing the slabs comes later, while the volume is in use.
 
+use super::codes::FoundCodes;
 use super::Volume;
 use crate::engine::depot::LoadState;
 use crate::engine::env::Env;
@@ -21,6 +22,7 @@ use crate::engine::format::recovery_journal::ENTRIES_PER_BLOCK;
 use crate::engine::format::recovery_journal_entry::{JournalEntry, JournalOperation};
 use crate::engine::format::slab_journal::{expand_point, ReferenceUpdate};
 use crate::engine::format::super_block::SuperBlock;
+use crate::engine::format::{BlockCode, MappingState};
 use crate::engine::recovery::chain::{self, Chain, Usage};
 use crate::engine::recovery::changes::{Change, Changes};
 use crate::engine::recovery::parallel::for_each;
@@ -179,8 +181,9 @@ impl<E: Env> Volume<E> {
                     continue;
                 }
                 chain.entries(index, sequence, &mut entries)?;
+                let codes = Self::find_codes(this, &entries).await?;
                 for (point, entry) in &entries[..] {
-                    this.replay_references(*point, entry).await?;
+                    this.replay_references(*point, entry, &codes).await?;
                 }
             }
         }
@@ -192,6 +195,7 @@ impl<E: Env> Volume<E> {
         &self,
         point: JournalPoint,
         entry: &JournalEntry,
+        codes: &FoundCodes,
     ) -> Result<(), Error> {
         let increment = match entry.operation {
             JournalOperation::DataRemap => ReferenceUpdate::Increment,
@@ -202,8 +206,14 @@ impl<E: Env> Volume<E> {
             (entry.unmapping, ReferenceUpdate::Decrement),
         ] {
             if mapping.has_block() {
+                let code = match (update, mapping.state) {
+                    (ReferenceUpdate::Increment, MappingState::Compressed(_)) => {
+                        codes.of(mapping.pbn)
+                    }
+                    _ => BlockCode::NONE,
+                };
                 self.depot
-                    .replay(expand_point(point, update), mapping.pbn, update)
+                    .replay(expand_point(point, update), mapping.pbn, update, code)
                     .await?;
             }
         }

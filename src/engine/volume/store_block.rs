@@ -14,7 +14,7 @@ use crate::engine::depot::{Allocation, Pin};
 use crate::engine::env::{Codec, CodecError, Compressed, Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
 use crate::engine::format::recovery_journal_entry::{BlockMapSlot, JournalEntry, JournalOperation};
-use crate::engine::format::{BlockName, Mapping};
+use crate::engine::format::{BlockCode, BlockName, Mapping};
 use crate::engine::lbn_lock::LbnLock;
 use crate::engine::packer::{BinTicket, Packed};
 use crate::engine::units::BLOCK_SIZE;
@@ -216,6 +216,7 @@ impl<E: Env> Volume<E> {
             return (buffers, Err(error.into()));
         }
         let mapping = Mapping::uncompressed(home.pbn());
+        home.note_code(BlockCode::NONE);
         let pin = home.into_pin();
         if !pin.claim() {
             return (

@@ -2,8 +2,9 @@
 
 //! From a volume as the in-tree driver makes it to one whose compressed blocks name their format.
 //!
-//! Nothing moves and no block changes: one write of the super block, preflushed and durable, raises the volume's version and says
-//! that there may be LZ4 blocks from before. A crash leaves one or the other. Blocks of the new kind exist only after a further
+//! Nothing moves and no block of data changes: one write of the super block, preflushed and durable, raises the volume's version and
+//! says that there may be LZ4 blocks from before. Where the slabs have room for an algorithm map it is prepared before, and comes with
+//! the same write (see `algorithm_map.rs`). A crash leaves one or the other. Blocks of the new kind exist only after a further
 //! write ([`Volume::admit_format`]) has said of which formats.
 
 use super::Volume;
@@ -35,8 +36,15 @@ impl<E: Env> Volume<E> {
         let now = self.required_flags();
         UpgradePlan {
             now,
-            then: now.unwrap_or_default().with(RequiredFlags::UPGRADED),
+            then: now.unwrap_or_default().with(self.flags_to_add()),
             possible: !self.store.read_only().is_set(),
+        }
+    }
+
+    fn flags_to_add(&self) -> RequiredFlags {
+        match self.takes_algorithm_map() {
+            true => RequiredFlags::UPGRADED.with(RequiredFlags::SLAB_MAP),
+            false => RequiredFlags::UPGRADED,
         }
     }
 
@@ -46,13 +54,17 @@ impl<E: Env> Volume<E> {
         if self.upgrade_plan().is_done() {
             return Ok(false);
         }
-        let update = self.super_block.update(|content| {
-            let now = content.required.unwrap_or_default();
-            content.required = Some(now.with(RequiredFlags::UPGRADED));
-        });
-        self.store
-            .read_only()
-            .guard(update.await, "upgrading the volume")?;
+        if self.takes_algorithm_map() {
+            self.add_algorithm_map(RequiredFlags::UPGRADED).await?;
+        } else {
+            let update = self.super_block.update(|content| {
+                let now = content.required.unwrap_or_default();
+                content.required = Some(now.with(RequiredFlags::UPGRADED));
+            });
+            self.store
+                .read_only()
+                .guard(update.await, "upgrading the volume")?;
+        }
         self.formats.add(StreamFormat::Lz4);
         Ok(true)
     }

@@ -200,6 +200,7 @@ impl VdoTarget {
                         verify: volume.verifies_compression(),
                         required: volume.required_flags(),
                         codec: volume.statistics().codec.snapshot(),
+                        blocks: volume.blocks_by_code(),
                     },
                     figures.iter().map(|figures| &**figures),
                 )
@@ -314,7 +315,7 @@ impl VdoTarget {
                         rt::warn!("{}: no downgrade: {}", self.running().instance(), error);
                         match error {
                             DowngradeError::NotUpgraded => EINVAL,
-                            DowngradeError::InTheWay(_) => EBUSY,
+                            DowngradeError::InTheWay(_) | DowngradeError::BlocksInTheWay(_) => EBUSY,
                             DowngradeError::Failed(error) => engine_error(error),
                         }
                     })

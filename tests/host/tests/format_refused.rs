@@ -176,8 +176,8 @@ fn versions_that_are_not_known_are_named() {
         unsupported(Component::RecoveryJournal, 7, 0, 8, 0)
     );
     assert_eq!(
-        decode(293, 3),
-        unsupported(Component::SlabDepot, 2, 0, 3, 0)
+        decode(293, 4),
+        unsupported(Component::SlabDepot, 2, 0, 4, 0)
     );
     assert_eq!(decode(386, 1), unsupported(Component::BlockMap, 2, 0, 1, 0));
     assert_eq!(

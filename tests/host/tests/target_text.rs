@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use rvdo_host::engine::depot::BlocksByCode;
 use rvdo_host::engine::format::{RequiredFlags, StreamFormat};
 use rvdo_host::engine::statistics::{
     AllocatorStats, BioStats, BlockMapStats, CodecStats, CommitStats, ErrorStats, HashLockStats,
@@ -358,6 +359,7 @@ fn compress_stats_tell_drivers_and_ratio() {
             verify: true,
             required,
             codec,
+            blocks: required.map(|_| BlocksByCode::default()),
         };
         let mut text = String::new();
         write_compress_stats(&mut text, &report, drivers.iter()).unwrap();
@@ -379,11 +381,13 @@ fn compress_stats_tell_drivers_and_ratio() {
     let sums = "{ algorithm : deflate, driver : deflate-generic, async : 0, calls : 13, input_bytes : 40960, payload_bytes : 20000, saved_bytes : 20960, ratio_x100 : 204, ratio : 2.04, incompressible : 2, errors : 1, decompress_calls : 7, decompress_retries : 3, decompress_errors : 4, outstanding : 5, requested : deflate-iaa, enabled : 1, format : deflate, compress_accelerators : auto, decompress_accelerators : none, backing_off : 0, fallbacks : 9, stalls : 2, verify_errors : 8, verify : 1, volume : 67.1 0x00010001, drivers : { deflate-iaa : { calls : 6, ";
     assert!(all.starts_with(sums), "{all}");
     assert!(all.contains("}, deflate-generic : { calls : 0, "), "{all}");
-    assert!(all.ends_with("latency : { }, }, }, }"), "{all}");
+    let end = "latency : { }, }, }, compressed_blocks : { lz4 : 0, zstd : 0, deflate : 0, unknown : 0, }, }";
+    assert!(all.ends_with(end), "{all}");
 
     let nothing = text(CodecStats::default(), None);
     assert!(nothing.contains("saved_bytes : 0, ratio_x100 : 0, ratio : 0.00, "));
     assert!(nothing.contains("volume : 67.0, "));
+    assert!(nothing.ends_with("latency : { }, }, }, }"), "{nothing}");
     let huge = CodecStats {
         input_bytes: u64::MAX,
         payload_bytes: 1,

@@ -41,7 +41,7 @@ blocks 1024 lz4 30 compressible >/tmp/case/part
 check put /tmp/case/part /dev/mapper/v 0 $model
 check dmsetup remove v
 need dmsetup create v --table "$(line upgrade on compressionType zstd)"
-same volume "$(compress_stat_of v volume)" "67.1 0x02010001"
+same volume "$(compress_stat_of v volume)" "67.1 0x02030001"
 write_part 4
 check ask v compression-type deflate-iaa
 write_part 5
@@ -92,7 +92,7 @@ check dmsetup remove v
 
 case_begin upgrade-by-table
 need dmsetup create v --table "$(line upgrade on compressionType zstd)"
-same volume "$(compress_stat_of v volume)" "67.1 0x02010001"
+same volume "$(compress_stat_of v volume)" "67.1 0x02030001"
 write_part 8
 check dmsetup remove v
 

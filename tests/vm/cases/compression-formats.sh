@@ -61,16 +61,16 @@ check audit "$disk"
 case_begin upgrade-while-running
 need dmsetup create v --table "$(line)"
 check ask v upgrade
-same volume "$(compress_stat_of v volume)" "67.1 0x00010001"
+same volume "$(compress_stat_of v volume)" "67.1 0x00030001"
 check grep -q "nothing to do" <(ask v upgrade check)
 check holds /dev/mapper/v $model
 write_part 4
 same algorithm "$(compress_stat_of v algorithm)" lz4
-same volume "$(compress_stat_of v volume)" "67.1 0x00010001"
+same volume "$(compress_stat_of v volume)" "67.1 0x00030001"
 
 case_begin deflate
 check ask v compression-type deflate-generic
-same volume "$(compress_stat_of v volume)" "67.1 0x01010001"
+same volume "$(compress_stat_of v volume)" "67.1 0x01030001"
 write_part 5
 
 case_begin deflate-iaa-absent
@@ -89,7 +89,7 @@ write_part 7
 case_begin zstd
 check reload compressionType zstd decompressAccelerators deflate-iaa
 same driver "$(compress_stat_of v driver)" zstd-generic
-same volume "$(compress_stat_of v volume)" "67.1 0x03010001"
+same volume "$(compress_stat_of v volume)" "67.1 0x03030001"
 write_part 8
 
 case_begin lz4hc-and-lz4-again

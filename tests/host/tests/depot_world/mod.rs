@@ -226,6 +226,7 @@ impl World {
                 first_block: Pbn::new(Shape::FIRST_BLOCK).unwrap(),
                 last_block: shape.last_block(),
                 zone_count: shape.zone_count,
+                has_map: false,
             },
             summary: Partition {
                 id: PartitionId::SlabSummary,
@@ -234,6 +235,7 @@ impl World {
             },
             nonce: NONCE,
             requests: 64,
+            counterpart: None,
         };
         let depot = Depot::new(store.clone(), locks.clone(), &parameters).unwrap();
         Self {
