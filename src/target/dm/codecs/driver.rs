@@ -192,7 +192,7 @@ impl Driver {
     /// The driver was right.
     pub(super) fn succeeded(&self) {
         self.refusals.store(0, rt::atomic::Ordering::Relaxed);
-        if self.back_off.succeeded() {
+        if self.is_async() && self.back_off.succeeded(self.now_us()) {
             rt::info!("{} works again", self.name());
         }
     }
