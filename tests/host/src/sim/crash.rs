@@ -88,6 +88,8 @@ impl Plan {
     /// A life that the seed makes up. Small volumes and short journals: everything wraps around and fills up in a few hundred
     /// operations, which is when it matters in which order things are done.
     pub fn any(rng: &mut Rng) -> Self {
+        // Now and then so long that slab journals fill up and counters are written; power fails less often then.
+        let is_long = rng.percent(20);
         let (slab_bits, slab_journal_blocks) =
             *rng.pick(&[(8, 8), (8, 12), (9, 8), (9, 16), (10, 16)]);
         let journal_blocks = *rng.pick(&[8, 16, 16, 32]);
@@ -118,7 +120,10 @@ impl Plan {
             deduplication: rng.percent(80),
         };
         let workload = Workload {
-            operations: *rng.pick(&[40, 150, 400]),
+            operations: match is_long {
+                true => *rng.pick(&[2_000, 5_000]),
+                false => *rng.pick(&[40, 150, 400]),
+            },
             clients: *rng.pick(&[1, 4, 16]),
             pages: rng.between(1, 6).min(shape.logical_blocks.div_ceil(812)),
             blocks_per_page: *rng.pick(&[2, 20, 80]),
@@ -144,7 +149,7 @@ impl Plan {
             latency: any_latency(rng),
             workload,
             starts: rng.between(1, 3),
-            interval: 1,
+            interval: if is_long { 100 } else { 1 },
             nested: 20,
             faults: 5,
         }
