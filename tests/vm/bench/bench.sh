@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Both drivers in turn, each on a disk of its own with the same table line. Prints
 # lines for scripts/bench: `BENCH VARIANT JOB TARGET VALUE UNIT KERNEL_CPU_MS MIB`
-# and `MEMORY TARGET MIB`.
+# and `MEMORY VARIANT TARGET MIB`.
 #
 # vda and vdb are blank; vdc holds the corpus. In /job/files/bench.conf: ROUNDS,
 # SECONDS_PER_JOB, REGION_MIB.
@@ -74,7 +74,7 @@ bench() { # TARGET VARIANT OPTION...
 	if [ "$target" = rvdo ]; then need load rvdo; else need modprobe dm-vdo; fi
 	need start "$target" bench "$disk" "$LOGICAL_MIB" 4096 "$@"
 	await_index
-	echo "MEMORY $target $((($(memory_kib) - before) / 1024))"
+	echo "MEMORY $variant $target $((($(memory_kib) - before) / 1024))"
 
 	copy "$variant" corpus-write "$target" if=/tmp/corpus of="$DEVICE" oflag=direct conv=notrunc,fsync
 	copy "$variant" corpus-write-again "$target" if=/tmp/corpus of="$DEVICE" seek=512 oflag=direct conv=notrunc,fsync
