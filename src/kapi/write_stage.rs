@@ -52,9 +52,11 @@ impl Staged {
     /// Submits the bios in the order of their sectors.
     fn send(mut self) {
         let bios = self.bios.get_mut(..self.count).unwrap_or(&mut []);
-        // SAFETY: the bios are valid by the type's invariants. Packed field, copied out.
         bios.sort_unstable_by_key(|bio| {
-            bio.map(|bio| unsafe { (*bio.as_ptr()).bi_iter.bi_sector })
+            bio.map(|bio| {
+                // SAFETY: the bios are valid by the type's invariants. Packed field, copied out.
+                unsafe { (*bio.as_ptr()).bi_iter.bi_sector }
+            })
         });
         for bio in bios.iter().flatten() {
             // SAFETY: the bio is complete and ours, and goes to the block layer with this.

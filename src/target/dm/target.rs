@@ -315,7 +315,9 @@ impl VdoTarget {
                         rt::warn!("{}: no downgrade: {}", self.running().instance(), error);
                         match error {
                             DowngradeError::NotUpgraded => EINVAL,
-                            DowngradeError::InTheWay(_) | DowngradeError::BlocksInTheWay(_) => EBUSY,
+                            DowngradeError::InTheWay(_) | DowngradeError::BlocksInTheWay(_) => {
+                                EBUSY
+                            }
                             DowngradeError::Failed(error) => engine_error(error),
                         }
                     })

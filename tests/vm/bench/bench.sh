@@ -96,6 +96,7 @@ bench() { # TARGET VARIANT OPTION...
 case_begin both-drivers
 CORPUS_MIB=$(($(blockdev --getsize64 /dev/vdc) >> 20))
 need dd if=/dev/vdc of=/tmp/corpus bs=1M status=none
+# shellcheck disable=SC2153 # ROUNDS comes from the environment
 for ROUND in $(seq "$ROUNDS"); do
 	targets=(rvdo vdo)
 	if [ $((ROUND % 2)) = 0 ]; then targets=(vdo rvdo); fi

@@ -51,7 +51,7 @@ option "compressionType must be <algorithm>[:<option>]" compressionType :3
 option "needs the per-block algorithm field" compressionType deflate
 option "needs the per-block algorithm field" compressionType zstd
 option "must name an lz4, deflate or zstd driver" compressionType lzo
-option "names no compression driver that this kernel has" compressionType no-such-driver
+option "must name an lz4, deflate or zstd driver that this kernel has" compressionType no-such-driver
 # An unknown option with a number is one of newer tools.
 dmesg -c >/dev/null
 need start rvdo v "$disk" 1024 4096 newOption 7
