@@ -76,9 +76,13 @@ done
 case_begin compression-lies
 engine faulty=1 length_every=2 length_bias=5000
 survives "too long"
+# Such an engine does not pass the test of a driver that is opened.
+check ask v accelerators auto
+same "driver" "$(compress_stat_of v driver)" deflate-generic
+engine length_every=0
 comes_back
 check ask v compression-verify on
-engine length_bias=-3
+engine length_every=2 length_bias=-3
 survives "cut short"
 [ "$(compress_stat_of v verify_errors)" -gt 0 ] || fail "no verify error"
 engine length_every=0 corrupt_every=2
