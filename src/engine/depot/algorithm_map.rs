@@ -12,12 +12,12 @@ use crate::rt::{AllocError, Vec};
 
 /// How many blocks in use are of which kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlocksByCode([u64; BlockCode::COUNT]);
+pub struct BlocksByCode([u64; BlockCode::KINDS]);
 
 impl BlocksByCode {
     /// Blocks with that code.
     pub fn with_code(&self, code: BlockCode) -> u64 {
-        self.0.get(code.index()).copied().unwrap_or(0)
+        self.0.get(code.kind()).copied().unwrap_or(0)
     }
 
     /// Blocks with fragments of `format`.
@@ -49,7 +49,7 @@ impl BlocksByCode {
     }
 
     fn change(&mut self, code: BlockCode, change: impl FnOnce(u64) -> u64) {
-        if let Some(count) = self.0.get_mut(code.index()) {
+        if let Some(count) = self.0.get_mut(code.kind()) {
             *count = change(*count);
         }
     }
@@ -76,9 +76,11 @@ impl Codes {
         })
     }
 
-    /// The code of a block.
+    /// The code of a block. What the disk has may be none.
     pub(super) fn get(&self, sbn: SlabBlockNumber) -> BlockCode {
-        code(&self.packed, index(sbn)).unwrap_or(BlockCode::UNKNOWN)
+        code(&self.packed, index(sbn))
+            .filter(|code| code.is_valid())
+            .unwrap_or(BlockCode::UNKNOWN)
     }
 
     /// Sets the code of a block whose counter is `counter`. `true` if it was another one.

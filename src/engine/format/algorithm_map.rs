@@ -48,8 +48,8 @@ const CODES: usize = SECTOR_SIZE - BYTES_PER_SECTOR;
 pub struct BlockCode(u8);
 
 impl BlockCode {
-    /// How many numbers there are.
-    pub const COUNT: usize = 16;
+    /// How many kinds of blocks are told apart.
+    pub const KINDS: usize = 6;
     /// No compressed block.
     pub const NONE: Self = Self(0);
     /// LZ4 in a block that the in-tree driver reads.
@@ -76,9 +76,16 @@ impl BlockCode {
         self.0
     }
 
-    /// The place of the code in a table of [`BlockCode::COUNT`].
-    pub const fn index(self) -> usize {
-        self.0 as usize
+    /// The place of the code in a table of [`BlockCode::KINDS`]. Numbers that mean nothing say as much as [`BlockCode::UNKNOWN`].
+    pub const fn kind(self) -> usize {
+        match self {
+            Self::NONE => 0,
+            Self::LZ4 => 1,
+            Self::ZSTD => 2,
+            Self::DEFLATE => 3,
+            Self::NAMED_LZ4 => 4,
+            _ => 5,
+        }
     }
 
     /// Whether a map may have the code.

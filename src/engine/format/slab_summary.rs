@@ -81,7 +81,9 @@ impl SummaryEntry {
 
     /// Whether the slab's journal was never written, so that there is no tail block to read.
     pub const fn has_blank_journal(self) -> bool {
-        self.tail_block_offset == 0 && !self.load_reference_counts
+        // A journal that a recovery has filled to its last position has the offset 0, too; but then it has something that the
+        // counts do not.
+        self.tail_block_offset == 0 && !self.load_reference_counts && !self.is_dirty
     }
 
     /// The position of the newest block of the slab's journal. `None` if it was never written,

@@ -156,10 +156,6 @@ impl<E: Env> Volume<E> {
     }
 
     /// Asks the algorithm map. `Ok(true)`: nothing is in the way. `Ok(false)`: it does not know, or there is none.
-    #[expect(
-        clippy::result_large_err,
-        reason = "counts of blocks for a message, once in the life of a volume"
-    )]
     fn algorithm_map_agrees(&self) -> Result<bool, DowngradeError> {
         match self.blocks_by_code() {
             Some(blocks) if blocks.beyond_version_1() > 0 => {

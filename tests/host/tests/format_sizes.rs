@@ -400,6 +400,11 @@ fn summary_entries_say_where_the_journal_ends() {
         ..SummaryEntry::default()
     };
     assert_eq!(entry(0, false).newest_journal_position(224), None);
+    let dirty = SummaryEntry {
+        is_dirty: true,
+        ..entry(0, false)
+    };
+    assert_eq!(dirty.newest_journal_position(224), Some(223));
     assert_eq!(entry(0, true).newest_journal_position(224), Some(223));
     assert_eq!(entry(1, false).newest_journal_position(224), Some(0));
     assert_eq!(entry(223, true).newest_journal_position(224), Some(222));

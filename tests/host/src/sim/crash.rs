@@ -26,7 +26,8 @@ use super::rng::Rng;
 use super::workload::{self, Workload, World};
 use crate::engine::env::{IoError, RequestError};
 use crate::engine::error::Error;
-use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
+use crate::engine::format::StreamFormat;
+use crate::engine::volume::{DowngradeError, OpenParameters, SuspendKind, Volume};
 use crate::rt;
 
 /// Steps that a phase may take before it counts as endless.
@@ -53,6 +54,8 @@ pub struct Plan {
     pub nested: u32,
     /// Percentage of recoveries during which an operation of the disk fails.
     pub faults: u32,
+    /// Percentage of starts in which the volume is upgraded, or made one of the original format again, among other work.
+    pub conversions: u32,
 }
 
 /// What lives did.
@@ -152,6 +155,7 @@ impl Plan {
             interval: if is_long { 100 } else { 1 },
             nested: 20,
             faults: 5,
+            conversions: *rng.pick(&[0, 80]),
         }
     }
 }
@@ -197,6 +201,7 @@ enum Phase {
     Work(Workload),
     Suspend(SuspendKind),
     Resume,
+    Convert,
 }
 
 impl Machine {
@@ -335,6 +340,46 @@ impl Machine {
         Ok(())
     }
 
+    /// Upgrades the volume, or makes it one of the original format if that can be, and changes what it compresses to.
+    fn convert(
+        &mut self,
+        volume: &rt::Arc<Volume<SimEnv>>,
+        interrupt: impl FnMut() -> bool,
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        self.note("convert");
+        let back = volume.has_block_formats() && rng.percent(40);
+        let format = match back {
+            true => StreamFormat::Lz4,
+            false => *rng.pick(&[StreamFormat::Lz4, StreamFormat::Deflate]),
+        };
+        if back {
+            self.codec.set_format(format);
+        }
+        let converting = volume.clone();
+        let converted = self.executor.run_until(
+            async move {
+                if back {
+                    return match converting.downgrade().await {
+                        Err(DowngradeError::Failed(error)) => Err(error),
+                        _ => Ok(()),
+                    };
+                }
+                converting.upgrade().await?;
+                converting.admit_format(format).await
+            },
+            interrupt,
+        );
+        match converted {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(format!("convert: {error}")),
+            Err(stop) => return Err(format!("convert: {stop}")),
+        }
+        self.codec.set_format(format);
+        volume.compressor_changed();
+        Ok(())
+    }
+
     /// Waits until all slabs are scrubbed.
     pub fn scrub(&mut self, volume: &rt::Arc<Volume<SimEnv>>) -> Result<(), String> {
         let (watched, clock) = (volume.clone(), self.executor.clock());
@@ -439,7 +484,12 @@ impl Judge<'_> {
                 match (is_read_only, saved, state) {
                     (true, _, Some(state::READ_ONLY)) => Ok(None),
                     (false, Ok(true), Some(state::CLEAN)) => {
-                        self.judge(&machine.disk.contents())?;
+                        // A block that could not be read does not keep the volume from coming up.
+                        let strictness = Strictness {
+                            known_codes: false,
+                            ..Strictness::OURS
+                        };
+                        self.judge(&machine.disk.contents(), strictness)?;
                         Ok(None)
                     }
                     other => Err(format!("after a fault: {other:?}")),
@@ -486,7 +536,7 @@ impl Judge<'_> {
         let is_scrubbed = !volume.snapshot().in_recovery_mode;
         machine.end(volume)?;
         if is_scrubbed {
-            self.judge(&machine.disk.contents())?;
+            self.judge(&machine.disk.contents(), Strictness::OURS)?;
             return Ok(None);
         }
         self.tally.early_saves += 1;
@@ -499,7 +549,7 @@ impl Judge<'_> {
             again.scrub(&volume)?;
             again.suspend(&volume, SuspendKind::Save, || false)?;
             again.end(volume)?;
-            self.judge(&again.disk.contents())
+            self.judge(&again.disk.contents(), Strictness::OURS)
         })();
         match result {
             Ok(()) => Ok(None),
@@ -512,8 +562,8 @@ impl Judge<'_> {
     }
 
     /// Checks a saved volume.
-    fn judge(&self, image: &Image) -> Result<(), String> {
-        let audit = audit(image, Strictness::OURS)?;
+    fn judge(&self, image: &Image, strictness: Strictness) -> Result<(), String> {
+        let audit = audit(image, strictness)?;
         if audit.volume.state != state::CLEAN {
             return Err(format!("saved in state {}", audit.volume.state));
         }
@@ -576,6 +626,10 @@ fn one_start(
 ) -> Result<Image, String> {
     let mut failure = None;
     let mut phases = vec![Phase::Start, Phase::Work(plan.workload.clone())];
+    if rng.percent(plan.conversions) {
+        phases.push(Phase::Convert);
+        phases.push(Phase::Work(plan.workload.clone()));
+    }
     if rng.percent(50) {
         let kind = match rng.percent(50) {
             true => SuspendKind::Save,
@@ -638,6 +692,7 @@ fn one_start(
                     Err(stop) => Err(format!("resume: {stop}")),
                 }
             }
+            (Phase::Convert, Some(running)) => machine.convert(running, interrupt, rng),
             (_, None) => Ok(()),
         };
         if let Some(failure) = failure {

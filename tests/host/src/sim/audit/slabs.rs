@@ -127,7 +127,7 @@ impl<'a, 'b> Slab<'a, 'b> {
             slab.read_counters();
             slab.read_codes();
         }
-        if slab.summary.tail_offset != 0 || slab.summary.loaded {
+        if slab.summary.tail_offset != 0 || slab.summary.loaded || slab.summary.dirty {
             slab.read_journal(findings);
         }
         slab
