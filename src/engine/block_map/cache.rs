@@ -4,7 +4,8 @@
 //!
 //! A page is looked at and changed by a closure that runs under the lock of the page's shard, so nothing pins a page and nobody
 //! waits while holding one. A page that is not here is read by the first task that wants it; the others wait for that task.
-//! When every frame holds a page that is dirty or on its way, the writers (see [`super::writer`]) are asked for room.
+//! When every frame holds a page that is dirty or on its way, the writers (see [`super::writer`]) are asked for room. In read-only
+//! mode they make none: pages that are only looked at then pass through a spare frame.
 
 use super::shard::{Shard, ShardState};
 use super::statistics::{add, count};
@@ -216,6 +217,9 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
                     "a block map page was allocated twice",
                 )));
             }
+            if state.is_spare(index) && access != Access::Read {
+                return Some(Step::Fail(Error::ReadOnly));
+            }
             let done = self.apply(shard, &mut state, index, access, f);
             if is_first {
                 count(match done {
@@ -226,7 +230,11 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             return done.map(Step::Done);
         }
 
-        let Some((index, mut page)) = state.reserve(pbn) else {
+        let mut reserved = state.reserve(pbn);
+        if reserved.is_none() && access == Access::Read && self.store.read_only().is_set() {
+            reserved = state.reserve_spare(pbn);
+        }
+        let Some((index, mut page)) = reserved else {
             if is_first {
                 count(&mut state.statistics.cache_pressure);
             }
@@ -234,7 +242,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
                 shard.press();
                 self.writers.wake_one();
             } else if !state.is_busy() {
-                // Every frame holds a change that can no longer be written, and that reads still need.
+                // Every frame holds a change that can no longer be written, and that reads still need. They use the spare one.
                 return Some(Step::Fail(Error::ReadOnly));
             }
             return None;

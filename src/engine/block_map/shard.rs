@@ -4,6 +4,8 @@
 //!
 //! One lock guards the frames, the pages in them, the table and the dirty list. It is held for the time of a lookup or of a copy
 //! of one page, never while anything is waited for, and under it only the journal's locks are taken (see [`PageLocks`]).
+//!
+//! One frame is spare: when all others hold changes that can no longer be written, pages pass through it that are only looked at.
 
 use super::dirty_list::DirtyList;
 use super::frame::{Changes, Content, Frame};
@@ -49,8 +51,8 @@ impl Shard {
         let count = u32::try_from(frames).map_err(|_| AllocError)?;
         Ok(Self {
             state: SpinLock::new(ShardState {
-                table: FixedTable::with_capacity(frames)?,
-                frames: Vec::from_fn(frames, |_| Frame::new())?,
+                table: FixedTable::with_capacity(frames.saturating_add(1))?,
+                frames: Vec::from_fn(frames.saturating_add(1), |_| Frame::new())?,
                 free: Vec::from_fn(frames, |index| u32::try_from(index).map_err(|_| AllocError))?,
                 dirty: DirtyList::default(),
                 hand: 0,
@@ -106,6 +108,7 @@ pub(super) struct ShardState {
     dirty: DirtyList,
     /// Where the search for a page to throw out goes on.
     hand: u32,
+    /// The frames that pages are kept in. The one after them is spare.
     count: u32,
     incoming: u64,
     outgoing: u64,
@@ -159,6 +162,31 @@ impl ShardState {
             Some(index) => index,
             None => self.evict()?,
         };
+        self.occupy(index, pbn)
+    }
+
+    /// Finds room for a page that is only looked at, when there is none for one to keep.
+    pub(super) fn reserve_spare(&mut self, pbn: Pbn) -> Option<(u32, Page)> {
+        let index = self.count;
+        let frame = self.frame_mut(index)?;
+        match frame.content {
+            Content::Free => {}
+            Content::Incoming => return None,
+            Content::Resident => {
+                frame.content = Content::Free;
+                let old = frame.pbn;
+                self.table.remove(&old.get());
+            }
+        }
+        self.occupy(index, pbn)
+    }
+
+    /// Whether a page in this frame is not to be changed.
+    pub(super) fn is_spare(&self, index: u32) -> bool {
+        index == self.count
+    }
+
+    fn occupy(&mut self, index: u32, pbn: Pbn) -> Option<(u32, Page)> {
         let frame = self.frame_mut(index)?;
         frame.pbn = pbn;
         frame.content = Content::Incoming;
@@ -215,7 +243,9 @@ impl ShardState {
         frame.page = Some(page);
         frame.content = Content::Resident;
         self.incoming = self.incoming.saturating_sub(1);
-        self.clean = self.clean.saturating_add(1);
+        if !self.is_spare(index) {
+            self.clean = self.clean.saturating_add(1);
+        }
     }
 
     /// The page that a frame was reserved for could not be read.
@@ -228,8 +258,10 @@ impl ShardState {
         let pbn = frame.pbn;
         self.table.remove(&pbn.get());
         self.incoming = self.incoming.saturating_sub(1);
-        // There is room for every frame.
-        let _ = self.free.push_within_capacity(index);
+        if !self.is_spare(index) {
+            // There is room for every frame.
+            let _ = self.free.push_within_capacity(index);
+        }
     }
 
     /// The resident page in a frame was changed, which `lock` journaled.

@@ -180,7 +180,8 @@ fn a_page_that_cannot_be_read_fails_its_readers_only() {
     assert!(world.store.read_only().is_set());
 }
 
-/// In read-only mode changes stay in memory, where reads find them; a read that would need their room fails instead of waiting.
+/// In read-only mode changes stay in memory, where reads find them. Other pages can be read all the same; a change that would need
+/// room fails instead of waiting.
 #[test]
 fn read_only_mode_keeps_what_cannot_be_written() {
     for_seeds(20, |seed| {
@@ -202,9 +203,14 @@ fn read_only_mode_keeps_what_cannot_be_written() {
             let mapping = Mapping::uncompressed(pbn(77));
             map.put(at, mapping, sequence(1)).await.unwrap();
             // Another root needs a frame: a page is written for it, which fails.
-            assert_eq!(map.find(Lbn::new(812)).await, Err(Error::ReadOnly));
+            assert_eq!(map.find(Lbn::new(812)).await, Ok(None));
             assert!(store.read_only().is_set());
-            assert_eq!(map.find(Lbn::new(812)).await, Err(Error::ReadOnly));
+            assert_eq!(map.find(Lbn::new(2 * 812)).await, Ok(None));
+            assert_eq!(
+                map.find_or_grow(Lbn::new(812), &allocator).await,
+                Err(Error::ReadOnly)
+            );
+            assert_eq!(map.find(Lbn::new(812)).await, Ok(None));
             assert_eq!(map.get(at).await, Ok(mapping));
             assert_eq!(map.drain().await, Err(Error::ReadOnly));
         });
@@ -224,14 +230,76 @@ fn waiting_for_room_ends_when_read_only_mode_begins() {
     let test = MapUnderTest::new(&world, 5, 0);
     let (map, allocator) = (test.map.clone(), test.allocator.clone());
     let mut crowd = Crowd::new(&world.clock);
-    let (waiter, store, clock) = (test.map.clone(), world.store.clone(), world.clock.clone());
+    let (store, clock) = (world.store.clone(), world.clock.clone());
     world.run(async { map.find_or_grow(Lbn::new(0), &allocator).await.unwrap() });
-    crowd.spawn(async move { waiter.find(Lbn::new(812)).await });
+    let (reader, writer, grow) = (test.map.clone(), test.map.clone(), test.allocator.clone());
+    crowd.spawn(async move { reader.find(Lbn::new(812)).await });
+    crowd.spawn(async move {
+        writer
+            .find_or_grow(Lbn::new(2 * 812), &grow)
+            .await
+            .map(Some)
+    });
     let found = world.run(async move {
         clock.sleep(1000).await;
         store.read_only().enter(Error::Io(IoError::Io), "a test");
         map.abandon();
         crowd.join().await
     });
-    assert_eq!(found, [Err(Error::ReadOnly)]);
+    assert_eq!(found, [Ok(None), Err(Error::ReadOnly)]);
+}
+
+/// Read-only mode with nothing but changes in memory: everything else is read, also by several at a time.
+#[test]
+fn read_only_mode_reads_what_is_not_in_memory() {
+    for_seeds(20, |seed| {
+        let mut world = World::new(seed, Image::new(DATA_END));
+        let test = MapUnderTest::new(&world, 5, 2);
+        let (map, allocator) = (test.map.clone(), test.allocator.clone());
+        let mapping = |tree: u64| Mapping::uncompressed(pbn(500 + tree));
+        let stored = world.run({
+            let (map, allocator) = (map.clone(), allocator.clone());
+            async move {
+                let mut stored = Vec::new();
+                for tree in 1..6 {
+                    let lbn = Lbn::new(tree * 812);
+                    let at = map.find_or_grow(lbn, &allocator).await.unwrap();
+                    map.put(at, mapping(tree), sequence(1)).await.unwrap();
+                    stored.push(at);
+                }
+                map.drain().await.unwrap();
+                stored
+            }
+        });
+        // All five pages on the way to a block of another tree are new, and stay in memory.
+        world.device.disk.inject(Fault {
+            kind: Kind::Write,
+            blocks: 0..DATA_END,
+            skip: 0,
+            count: u64::MAX,
+            error: IoError::Io,
+        });
+        let store = world.store.clone();
+        world.run({
+            let map = map.clone();
+            async move {
+                let _ = map.find_or_grow(Lbn::new(0), &allocator).await;
+                store.read_only().enter(Error::Io(IoError::Io), "a test");
+                map.abandon();
+            }
+        });
+        let mut crowd = Crowd::new(&world.clock);
+        for (index, at) in stored.iter().enumerate() {
+            let (map, at) = (map.clone(), *at);
+            crowd.spawn(async move { (index, map.get(at).await) });
+        }
+        for (index, found) in world.run(crowd.join()) {
+            assert_eq!(found, Ok(mapping(index as u64 + 1)));
+        }
+        let refused = world.run({
+            let (map, at) = (map.clone(), stored[0]);
+            async move { map.put(at, mapping(9), sequence(2)).await }
+        });
+        assert_eq!(refused, Err(Error::ReadOnly));
+    });
 }
