@@ -3,9 +3,9 @@
 //! The packer: puts compressed data of several writes into one block.
 //!
 //! A fragment goes into the fullest open bin of its format that has room for it: a block holds fragments of one format. A bin is closed, and then written, when it has 14 fragments or no
-//! byte left, when it is the fullest and a smaller newcomer needs room, when somebody waits for one of its members
-//! ([`Packer::kick`]), and when all bins are ([`Packer::flush`]). No timer does: a fragment may sit here for as long as nobody asks
-//! for it, which its request does not notice, because it was acknowledged before.
+//! byte left, when it is the fullest and a smaller newcomer needs room, when it is the fullest and everybody else who could come waits
+//! in a bin, when somebody waits for one of its members ([`Packer::kick`]), and when all bins are ([`Packer::flush`]). No timer does:
+//! a fragment may sit here for as long as nobody asks for it, which its request does not notice, because it was acknowledged before.
 //!
 //! The task that put the first fragment into a bin writes it, to the block that was allocated for its own data; the others then give
 //! their blocks back. A bin with one fragment is not worth a block of its own format: its task is told to store the data as it is.
@@ -56,6 +56,8 @@ struct State<P> {
     /// Bins that take fragments, in the order they were opened.
     open: Vec<u32>,
     idle: Vec<u32>,
+    /// Fragments in the open bins.
+    waiting: usize,
     is_closed: bool,
 }
 
@@ -88,6 +90,8 @@ pub struct Packer<E: Env, P = Pin> {
     store: Arc<Store<E>>,
     state: SpinLock<State<P>>,
     waiters: Vec<Waiters>,
+    /// Most fragments in open bins: one request less than there are, so that there is one to take the flush that empties them.
+    waiting_max: usize,
 }
 
 impl<E: Env, P: SharedBlock> Packer<E, P> {
@@ -100,6 +104,7 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
                 bins: Vec::from_fn(bins, |_| Bin::new())?,
                 open: Vec::with_capacity(OPEN_BINS_MAX)?,
                 idle: Vec::from_fn(bins, |index| u32::try_from(index).map_err(|_| AllocError))?,
+                waiting: 0,
                 is_closed: false,
             })?,
             waiters: Vec::from_fn(bins, |_| {
@@ -108,6 +113,7 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
                     members: WaitList::new()?,
                 })
             })?,
+            waiting_max: requests.saturating_sub(1),
         })
     }
 
@@ -202,9 +208,14 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
             bin: index,
             generation: bin.generation,
         };
-        let is_closed = bin.is_full();
+        let mut is_closed = bin.is_full();
+        state.waiting = state.waiting.saturating_add(1);
         if is_closed {
             self.close_bin(&mut state, index);
+        } else if state.waiting > self.waiting_max {
+            let fullest = state.fullest()?;
+            is_closed = fullest == index;
+            self.close_bin(&mut state, fullest);
         }
         Some(Place {
             ticket,
@@ -379,9 +390,12 @@ impl<P: SharedBlock> State<P> {
             }
             self.open.pop();
         }
+        let mut left = 0;
         if let Some(bin) = self.bin_mut(index) {
             bin.phase = Phase::Closed;
+            left = usize::from(bin.count);
         }
+        self.waiting = self.waiting.saturating_sub(left);
     }
 
     /// Takes the contents of a bin, once it is closed.

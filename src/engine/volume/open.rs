@@ -56,6 +56,11 @@ impl<E: Env> Volume<E> {
     ///
     /// Anything that the volume says about itself and cannot be, and sizes that differ from the table line's.
     pub async fn open(env: Arc<E>, parameters: OpenParameters) -> Result<Arc<Self>, Error> {
+        if parameters.requests == 0 {
+            return Err(Error::Mismatch(
+                "a volume needs at least one request at a time",
+            ));
+        }
         let statistics = Arc::new(Statistics::default())?;
         let (page, geometry) = read_geometry(&env).await?;
         let store = Arc::new(Store::new(
