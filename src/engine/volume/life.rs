@@ -10,6 +10,7 @@ use crate::engine::env::{Env, Intake};
 use crate::engine::error::Error;
 use crate::engine::format::super_block::SuperBlock;
 use crate::engine::format::volume_state::VolumeState;
+use crate::engine::recovery::chain::Usage;
 use crate::rt::atomic::{AtomicBool, Ordering};
 use crate::rt::{AllocError, Arc, SpinLock};
 
@@ -156,8 +157,23 @@ impl<E: Env> Volume<E> {
     }
 
     async fn load_depot(&self, state: LoadState) -> Result<(), Error> {
+        let journal = self.super_block.content().recovery_journal;
+        self.check_usage((journal.logical_blocks_used, journal.block_map_data_blocks))?;
         self.depot.load(state).await?;
         self.mark_dirty().await
+    }
+
+    /// Checks that no more blocks are in use than there are. Who believes it would tell its users of space that nobody has.
+    pub(super) fn check_usage(&self, usage: Usage) -> Result<(), Error> {
+        let (logical_blocks_used, block_map_data_blocks) = usage;
+        if logical_blocks_used > self.logical_blocks()
+            || block_map_data_blocks > self.depot.data_blocks()
+        {
+            return Err(Error::Corrupt(
+                "more blocks are counted as used than the volume has",
+            ));
+        }
+        Ok(())
     }
 
     /// Makes read-only mode outlive the machine, once the volume is in use. Before that, whatever went wrong while it was loaded

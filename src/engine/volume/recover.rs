@@ -60,6 +60,7 @@ impl<E: Env> Volume<E> {
             saved.recovery_journal.logical_blocks_used,
             saved.recovery_journal.block_map_data_blocks,
         ));
+        this.check_usage(usage)?;
         Self::replay_block_map(this, &parameters, &extent, scan.block_map_head).await?;
         Self::replay_slabs(this, &parameters, &extent, scan.slab_journal_head).await?;
         this.begin_anew(restart, usage, |content| {

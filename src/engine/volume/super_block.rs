@@ -3,7 +3,8 @@
 //! The super block: one sector that says how the volume was left.
 //!
 //! Writers take turns: whoever has the page writes. After a failed write nobody knows what is on disk, so it is never written
-//! again. Lock order: `inner` takes no other lock.
+//! again. Lock order: `inner`, then that of the journal's state, which a change may ask for what the super block is to say of it; the
+//! journal knows nothing of the super block.
 
 use crate::engine::env::{Env, IoClass, WriteFlags};
 use crate::engine::error::Error;
