@@ -145,12 +145,11 @@ impl<E: Env> Volume<E> {
     async fn note_compressed_block(&self, lbn: Lbn) -> Result<(), Error> {
         let lock = self.lock(lbn).await;
         if let Some(mapping) = self.compressed_mapping(lbn).await? {
-            let code = match self.has_block_formats() {
-                // Only the block says what it is; it is read when all of them are known.
-                true => BlockCode::UNKNOWN,
-                false => BlockCode::LZ4,
-            };
-            self.depot.note_compressed(mapping.pbn, code)?;
+            // Not even on a volume of the original format are all of them ours: dm-vdo had other blocks in the making.
+            if self.depot.block_code(mapping.pbn) == Some(BlockCode::NONE) {
+                let code = self.code_of(mapping.pbn).await?;
+                self.depot.note_compressed(mapping.pbn, code)?;
+            }
         }
         drop(lock);
         Ok(())

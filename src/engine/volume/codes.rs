@@ -90,7 +90,7 @@ impl<E: Env> Volume<E> {
     }
 
     /// What kind of block a compressed block is. One that cannot be read is unknown.
-    async fn code_of(&self, pbn: Pbn) -> Result<BlockCode, Error> {
+    pub(super) async fn code_of(&self, pbn: Pbn) -> Result<BlockCode, Error> {
         let (page, result) = self.store.read(pbn, Page::new()?, IoClass::Data).await;
         Ok(match result {
             Ok(()) => BlockCode::of_block(&page),
