@@ -2,7 +2,9 @@
 
 //! Whole volumes in the simulation: users, power failures, audits.
 
+use rvdo_host::engine::env::RequestError;
 use rvdo_host::engine::format::StreamFormat;
+use rvdo_host::engine::volume::SuspendKind;
 use rvdo_host::sim::audit::decode::{DEFLATE, LZ4};
 use rvdo_host::sim::audit::volume::state;
 use rvdo_host::sim::content::DataMix;
@@ -156,6 +158,75 @@ fn an_upgraded_volume_holds_blocks_of_several_formats() {
         sim.stop()?;
         sim.audit_saved()?;
         assert_eq!(formats(sim)?, (true, true));
+        Ok(())
+    });
+}
+
+/// Fewer requests than the packer could keep waiting: there is always one left for the flush, or the write, that frees the others.
+#[test]
+fn few_requests_do_not_wait_for_each_other() {
+    Sim::seeds(700..718).run(|sim| {
+        sim.format(Shape::SMALL);
+        sim.parameters.requests = [1, 2, 3, 8, 30, 100][sim.seed as usize % 6];
+        sim.start()?;
+        sim.work(Workload {
+            data: DataMix::COMPRESSIBLE,
+            clients: 200,
+            flushes: 1,
+            ..Workload::new(600)
+        })?;
+        // A single request has nobody to be packed with.
+        let packs = sim.parameters.requests > 1;
+        sim.stop()?;
+        sim.audit_saved()?;
+        assert_eq!(sim.compressed_blocks(LZ4)? > 0, packs);
+        Ok(())
+    });
+}
+
+/// A volume that is opened for no request at all.
+#[test]
+fn no_request_is_too_few() {
+    Sim::seeds(720..721).run(|sim| {
+        sim.format(Shape::SMALL);
+        sim.parameters.requests = 0;
+        let error = sim.start().unwrap_err();
+        assert!(error.contains("at least one request"), "{error}");
+        Ok(())
+    });
+}
+
+/// A super block that counts more blocks as used than there are is not believed; what was written can be read.
+#[test]
+fn impossible_usage_makes_a_volume_read_only() {
+    /// Logical blocks in use, and pages of the block map, in the super block.
+    const COUNTS: [usize; 2] = [273, 281];
+    Sim::seeds(730..734).run(|sim| {
+        sim.format(Shape::SMALL);
+        sim.start()?;
+        sim.work(Workload::new(200))?;
+        sim.stop()?;
+        let data_blocks = Shape::SMALL.slabs * Shape::SMALL.data_blocks();
+        let limits = [Shape::SMALL.logical_blocks, data_blocks];
+        let (at, limit) = (COUNTS[sim.seed as usize % 2], limits[sim.seed as usize % 2]);
+        sim.change_super_block(|block| {
+            block[at..at + 8].copy_from_slice(&(limit + 1).to_le_bytes());
+        });
+        sim.world().accepted_errors.push(RequestError::ReadOnly);
+        sim.start()?;
+        assert!(sim.is_read_only());
+        sim.world().read_only = true;
+        sim.read_back()?;
+        sim.suspend(SuspendKind::Save)?;
+        sim.end()?;
+        // What there is may be in use.
+        sim.change_super_block(|block| {
+            block[40] = state::CLEAN as u8;
+            block[at..at + 8].copy_from_slice(&limit.to_le_bytes());
+        });
+        sim.after_loss();
+        sim.start()?;
+        assert!(!sim.is_read_only());
         Ok(())
     });
 }

@@ -18,6 +18,7 @@ use super::content::DataMix;
 use super::disk::{Disk, Fault, Kind, Latency};
 use super::env::SimEnv;
 use super::executor::{Executor, Stop};
+use super::foreign;
 use super::image::Image;
 use super::mkfs::Shape;
 use super::oplog::{Event, OpLog};
@@ -56,6 +57,8 @@ pub struct Plan {
     pub faults: u32,
     /// Percentage of starts in which the volume is upgraded, or made one of the original format again, among other work.
     pub conversions: u32,
+    /// Percentage of saved volumes that get compressed blocks as dm-vdo's unmerged proposal has them before the next start.
+    pub foreign: u32,
 }
 
 /// What lives did.
@@ -71,8 +74,27 @@ pub struct Tally {
     pub faults: u64,
     /// Saves while slabs were still to be scrubbed.
     pub early_saves: u64,
+    /// Upgrades and downgrades of running volumes.
+    pub conversions: u64,
+    /// Compressed blocks of others that were put onto volumes: LZ4, zstd.
+    pub foreign: [u64; 2],
     /// Requests of users.
     pub requests: u64,
+}
+
+/// A life that did not go well.
+#[derive(Debug)]
+pub struct Failure {
+    /// All there is to know about it.
+    pub error: String,
+    /// What had been done by then.
+    pub tally: Tally,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
 }
 
 impl Tally {
@@ -83,6 +105,9 @@ impl Tally {
         self.nested += other.nested;
         self.faults += other.faults;
         self.early_saves += other.early_saves;
+        self.conversions += other.conversions;
+        self.foreign[0] += other.foreign[0];
+        self.foreign[1] += other.foreign[1];
         self.requests += other.requests;
     }
 }
@@ -106,11 +131,11 @@ impl Plan {
             ..Shape::SMALL
         };
         let usable = journal_blocks - (journal_blocks / 4).min(11);
-        // Writes may rest in the packer for as long as nobody flushes: there must be more requests than fit in there.
         let compression = rng.percent(60);
+        // Writes may rest in the packer for as long as nobody flushes, with all requests that there are but one.
         let requests = match compression {
-            true => 256,
-            false => *rng.pick(&[2, 8, 32]),
+            true => *rng.pick(&[2, 32, 256, 256]),
+            false => *rng.pick(&[1, 2, 8, 32]),
         };
         let parameters = OpenParameters {
             physical_blocks: None,
@@ -156,6 +181,17 @@ impl Plan {
             nested: 20,
             faults: 5,
             conversions: *rng.pick(&[0, 80]),
+            foreign: *rng.pick(&[0, 80]),
+        }
+    }
+}
+
+impl Plan {
+    /// What its volumes are held to.
+    fn strictness(&self) -> Strictness {
+        match self.foreign {
+            0 => Strictness::OURS,
+            _ => Strictness::FOREIGN,
         }
     }
 }
@@ -351,7 +387,7 @@ impl Machine {
         let back = volume.has_block_formats() && rng.percent(40);
         let format = match back {
             true => StreamFormat::Lz4,
-            false => *rng.pick(&[StreamFormat::Lz4, StreamFormat::Deflate]),
+            false => *rng.pick(&StreamFormat::ALL),
         };
         if back {
             self.codec.set_format(format);
@@ -403,6 +439,7 @@ struct Judge<'a> {
     maximum_age_blocks: u64,
     nested: u32,
     faults: u32,
+    strictness: Strictness,
     tally: &'a mut Tally,
 }
 
@@ -430,7 +467,7 @@ impl Judge<'_> {
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     // Was it the recovery, or was the volume beyond recovery already?
-                    let before = match audit(&original, Strictness::OURS) {
+                    let before = match audit(&original, self.strictness) {
                         Ok(_) => "the crashed volume was sound".to_string(),
                         Err(findings) => format!("the crashed volume was unsound: {findings}"),
                     };
@@ -487,7 +524,7 @@ impl Judge<'_> {
                         // A block that could not be read does not keep the volume from coming up.
                         let strictness = Strictness {
                             known_codes: false,
-                            ..Strictness::OURS
+                            ..self.strictness
                         };
                         self.judge(&machine.disk.contents(), strictness)?;
                         Ok(None)
@@ -536,7 +573,7 @@ impl Judge<'_> {
         let is_scrubbed = !volume.snapshot().in_recovery_mode;
         machine.end(volume)?;
         if is_scrubbed {
-            self.judge(&machine.disk.contents(), Strictness::OURS)?;
+            self.judge(&machine.disk.contents(), self.strictness)?;
             return Ok(None);
         }
         self.tally.early_saves += 1;
@@ -549,7 +586,7 @@ impl Judge<'_> {
             again.scrub(&volume)?;
             again.suspend(&volume, SuspendKind::Save, || false)?;
             again.end(volume)?;
-            self.judge(&again.disk.contents(), Strictness::OURS)
+            self.judge(&again.disk.contents(), self.strictness)
         })();
         match result {
             Ok(()) => Ok(None),
@@ -588,12 +625,9 @@ fn on_disk_state(image: &Image) -> Option<u32> {
     OnDisk::open(image, &mut Findings::default()).map(|volume| volume.state)
 }
 
-/// Lives the life of `seed`.
-pub fn live(seed: u64, plan: &Plan, rng: &mut Rng) -> Result<Tally, String> {
-    let mut tally = Tally {
-        lives: 1,
-        ..Tally::default()
-    };
+/// Lives the life of `seed`, adding to `tally`.
+pub fn live(seed: u64, plan: &Plan, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+    tally.lives += 1;
     let world: Arc<Mutex<World>> = Arc::default();
     world
         .lock()
@@ -601,9 +635,12 @@ pub fn live(seed: u64, plan: &Plan, rng: &mut Rng) -> Result<Tally, String> {
         .accepted_errors
         .push(RequestError::NoSpace);
     let mut image = plan.shape.format();
-    for _ in 0..plan.starts {
+    for start in 0..plan.starts {
+        if start > 0 && rng.percent(plan.foreign) {
+            add_foreign_blocks(&mut image, rng, tally)?;
+        }
         let mut machine = Machine::new(image, plan.parameters, plan.latency, rng);
-        match one_start(plan, &mut machine, &world, &mut tally, rng) {
+        match one_start(plan, &mut machine, &world, tally, rng) {
             Ok(left) => image = left,
             Err(error) => {
                 let tail = machine.log.tail(LOG_TAIL);
@@ -612,8 +649,18 @@ pub fn live(seed: u64, plan: &Plan, rng: &mut Rng) -> Result<Tally, String> {
             }
         }
     }
-    tally.requests = world.lock().expect("no panic").requests;
-    Ok(tally)
+    tally.requests += world.lock().expect("no panic").requests;
+    Ok(())
+}
+
+/// Puts blocks of others onto a volume, if it was saved.
+fn add_foreign_blocks(image: &mut Image, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+    if on_disk_state(image) == Some(state::CLEAN) {
+        let [lz4, zstd] = foreign::rewrite(image, rng)?;
+        tally.foreign[0] += lz4;
+        tally.foreign[1] += zstd;
+    }
+    Ok(())
 }
 
 /// From a start to a stop or a crash. The result is what is on the medium then.
@@ -660,6 +707,7 @@ fn one_start(
                     maximum_age_blocks: plan.parameters.maximum_age_blocks,
                     nested: plan.nested,
                     faults: plan.faults,
+                    strictness: plan.strictness(),
                     tally,
                 };
                 if let Err(error) = judge.try_crash(image, &mut crash_rng) {
@@ -669,6 +717,7 @@ fn one_start(
             failure.is_some()
         };
         is_saved = false;
+        let is_conversion = matches!(phase, Phase::Convert);
         let result = match (phase, &volume) {
             (Phase::Start, _) => machine.start(interrupt).map(|started| volume = started),
             (Phase::Work(workload), Some(running)) => {
@@ -699,6 +748,7 @@ fn one_start(
             return Err(failure);
         }
         result?;
+        tally.conversions += u64::from(is_conversion);
         let world = world.lock().expect("no panic");
         if !world.violations.is_empty() {
             return Err(world.violations.join("\n"));
@@ -716,7 +766,7 @@ fn one_start(
             machine.end(volume)?;
             let image = machine.disk.contents();
             if was_scrubbed {
-                audit(&image, Strictness::OURS)?;
+                audit(&image, plan.strictness())?;
             }
             Ok(image)
         }
@@ -764,7 +814,7 @@ fn work(
 }
 
 /// Lives the lives of many seeds; `plan` makes each of them up. The error has all there is to know about the first that failed.
-pub fn live_all(seeds: Range<u64>, plan: impl Fn(&mut Rng) -> Plan) -> Result<Tally, String> {
+pub fn live_all(seeds: Range<u64>, plan: impl Fn(&mut Rng) -> Plan) -> Result<Tally, Failure> {
     let only = std::env::var("RVDO_SIM_SEED")
         .ok()
         .and_then(|text| text.parse::<u64>().ok());
@@ -774,20 +824,19 @@ pub fn live_all(seeds: Range<u64>, plan: impl Fn(&mut Rng) -> Plan) -> Result<Ta
         let life = catch_unwind(AssertUnwindSafe(|| {
             let mut rng = Rng::new(seed);
             let plan = plan(&mut rng);
-            live(seed, &plan, &mut rng).map_err(|error| format!("{plan:?}\n{error}"))
+            live(seed, &plan, &mut rng, &mut tally).map_err(|error| format!("{plan:?}\n{error}"))
         }));
-        match life {
-            Ok(Ok(life)) => tally.add(life),
-            Ok(Err(error)) => return Err(format!("{error}\nRVDO_SIM_SEED={seed}")),
+        let error = match life {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error,
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                return Err(format!(
-                    "panic: {}\nRVDO_SIM_SEED={seed}",
-                    text.unwrap_or("of unknown kind")
-                ));
+                format!("panic: {}", text.unwrap_or("of unknown kind"))
             }
-        }
+        };
+        let error = format!("{error}\nRVDO_SIM_SEED={seed}");
+        return Err(Failure { error, tally });
     }
     Ok(tally)
 }

@@ -34,7 +34,6 @@ use super::request::SimIntake;
 use super::rng::Rng;
 use super::seeds::{Seeds, Totals};
 use super::workload::{self, Workload, World};
-use crate::engine::env::RequestError;
 use crate::engine::error::Error;
 use crate::engine::format::StreamFormat;
 use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
@@ -510,10 +509,6 @@ impl Sim {
             let outcome =
                 self.drive("read back", async move { intake.read(lbn * 8, 4096).await })?;
             let mut world = self.world();
-            // A read-only volume cannot write its dirty pages to make room for others.
-            if world.read_only && outcome == Err(RequestError::ReadOnly) {
-                continue;
-            }
             let data = outcome.map_err(|error| format!("lbn {lbn}: {error:?}"))?;
             let data = data.try_into().expect("one block");
             let checked = if world.read_only {

@@ -23,6 +23,7 @@ pub mod crash;
 pub mod disk;
 pub mod env;
 pub mod executor;
+pub mod foreign;
 pub mod harness;
 pub mod image;
 pub mod mkfs;

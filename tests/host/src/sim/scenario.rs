@@ -21,14 +21,9 @@ pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
     let shape = any_shape(&mut rng);
     sim.format(shape);
     sim.parameters.cache_pages = *rng.pick(&[24, 40, 64, 128, 512]);
-    // A write that waits in a bin of the packer keeps its task. There must be more tasks than the
-    // bins can hold, unless nothing is packed.
     let packs = rng.percent(80);
-    sim.parameters.requests = *rng.pick(if packs {
-        &[256, 256, 1_024]
-    } else {
-        &[4, 16, 64]
-    });
+    // Often fewer than the bins of the packer can hold.
+    sim.parameters.requests = *rng.pick(&[1, 4, 16, 64, 256, 256, 256, 1_024]);
     sim.parameters.compression = packs;
     sim.parameters.maximum_age_blocks = any_age(&mut rng, shape.journal_blocks);
     sim.parameters.index_entries = *rng.pick(&[64, 256, 4096]);
@@ -50,10 +45,12 @@ pub fn any_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
         sim.volume().set_compression(packs && rng.percent(85));
         sim.volume().set_deduplication(rng.percent(85));
         match rng.below(10) {
-            0 => sim.upgrade(StreamFormat::Deflate)?,
+            0 => sim.upgrade(*rng.pick(&[StreamFormat::Deflate, StreamFormat::Zstd]))?,
             1 => sim.upgrade(StreamFormat::Lz4)?,
             // What a volume that was not upgraded must not store.
-            2 => sim.codec().set_format(StreamFormat::Deflate),
+            2 => sim
+                .codec()
+                .set_format(*rng.pick(&[StreamFormat::Deflate, StreamFormat::Zstd])),
             _ => {}
         }
         let workload = any_workload(&mut rng, &shape, operations / phases);
@@ -102,7 +99,7 @@ pub fn faulty_life(sim: &mut Sim, operations: u64) -> Result<(), String> {
     let mut rng = sim.rng.fork();
     let shape = any_shape(&mut rng);
     sim.format(shape);
-    sim.parameters.cache_pages = *rng.pick(&[24, 64, 512]);
+    sim.parameters.cache_pages = *rng.pick(&[2, 6, 24, 64, 512]);
     sim.parameters.maximum_age_blocks = any_age(&mut rng, shape.journal_blocks);
     sim.disk().set_latency(any_latency(&mut rng));
     let errors = [

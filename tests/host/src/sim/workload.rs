@@ -303,8 +303,12 @@ impl Client {
                     world.violate(format!("request #{number}: {violation}"));
                 }
             }
-            Err(_) => {
+            Err(error) => {
                 self.world().model.abandon_read(token);
+                if *error == RequestError::ReadOnly {
+                    let what = format!("request #{number}: read-only mode refuses a read");
+                    self.world().violate(what);
+                }
                 self.judge(&format!("read of lbn {lbn}"), &outcome, false);
             }
         }

@@ -83,6 +83,8 @@ impl Mapping {
 
 /// The stream format of fragments: one LZ4 block each.
 pub const LZ4: u8 = 1;
+/// The stream format of fragments: one zstd frame each.
+pub const ZSTD: u8 = 2;
 /// The stream format of fragments: raw deflate.
 pub const DEFLATE: u8 = 16;
 
@@ -143,6 +145,9 @@ impl<'a> CompressedBlock<'a> {
                 let mut inflate = flate2::Decompress::new(false);
                 let end = inflate.decompress(fragment, &mut data, flate2::FlushDecompress::Finish);
                 end.is_ok_and(|end| end == flate2::Status::StreamEnd) && inflate.total_out() == 4096
+            }
+            ZSTD => {
+                zstd_safe::decompress(&mut data[..], fragment).is_ok_and(|size| size == data.len())
             }
             _ => false,
         };

@@ -77,11 +77,13 @@ impl Forest {
         level: u32,
         index: u64,
     ) {
+        let mut changes = overlay.range((pbn, 0)..(pbn, SLOTS)).peekable();
         let mut entries = match read_page(volume, pbn, level, findings) {
+            Page::Fresh if changes.peek().is_none() => return,
             Page::Fresh => vec![Mapping::default(); SLOTS as usize],
             Page::Entries(entries) => entries,
         };
-        for ((_, slot), mapping) in overlay.range((pbn, 0)..(pbn, SLOTS)) {
+        for ((_, slot), mapping) in changes {
             entries[*slot as usize] = *mapping;
         }
         for (slot, entry) in entries.into_iter().enumerate() {

@@ -17,7 +17,7 @@ pub mod volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::decode::{CompressedBlock, Mapping};
+use self::decode::{CompressedBlock, Mapping, LZ4, ZSTD};
 use self::forest::{Forest, Overlay, Usage};
 use self::journal::Journal;
 use self::slabs::{Contents, Slab};
@@ -73,6 +73,8 @@ pub struct Strictness {
     pub expand_fragments: bool,
     /// Algorithm maps know what kind of block every block is.
     pub known_codes: bool,
+    /// There are no compressed blocks as dm-vdo's unmerged proposal has them, see [`super::foreign`].
+    pub own_blocks: bool,
 }
 
 impl Strictness {
@@ -82,6 +84,12 @@ impl Strictness {
         clean_slabs: true,
         expand_fragments: true,
         known_codes: true,
+        own_blocks: true,
+    };
+    /// What rvdo promises of a volume that has blocks of others.
+    pub const FOREIGN: Self = Self {
+        own_blocks: false,
+        ..Self::OURS
     };
     /// What every writer of the format promises.
     pub const FORMAT: Self = Self {
@@ -89,6 +97,7 @@ impl Strictness {
         clean_slabs: false,
         expand_fragments: true,
         known_codes: false,
+        own_blocks: false,
     };
 }
 
@@ -322,7 +331,8 @@ fn check_data(
         };
         let (version, format) = (compressed.version, compressed.format);
         *formats.entry(format).or_default() += 1;
-        if !volume.admits(version, format) {
+        let is_foreign = version == 2 && [LZ4, ZSTD].contains(&format);
+        if !volume.admits(version, format) && (strictness.own_blocks || !is_foreign) {
             findings.add(format!(
                 "compressed block {pbn} has version {version} and format {format}, the volume admits {:x?}",
                 volume.required
