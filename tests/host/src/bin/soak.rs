@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs the simulation for many seeds: `soak [--start N] [--seeds N] [--ops N] [--seconds N] [--faults]`.
+//! Runs the simulation for many seeds: `soak [--start N] [--seeds N] [--ops N] [--seconds N] [--failures N]
+//! [--faults]`.
 //!
 //! Goes on after a failure and prints one line for each, so that a night's run finds more than
-//! one thing. `RVDO_SIM_SEED` and the log belong to `--start N --seeds 1 --verbose`.
+//! one thing, until there were as many as `--failures` says. `RVDO_SIM_SEED` and the log belong to `--start N --seeds 1 --verbose`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ struct Options {
     seeds: u64,
     operations: u64,
     seconds: u64,
+    failures: usize,
     verbose: bool,
     faults: bool,
 }
@@ -27,6 +29,7 @@ fn options() -> Result<Options, String> {
         seeds: 1_000,
         operations: 2_000,
         seconds: u64::MAX,
+        failures: usize::MAX,
         verbose: false,
         faults: false,
     };
@@ -45,11 +48,12 @@ fn options() -> Result<Options, String> {
             "--seeds" => options.seeds = number()?,
             "--ops" => options.operations = number()?,
             "--seconds" => options.seconds = number()?,
+            "--failures" => options.failures = usize::try_from(number()?).unwrap_or(usize::MAX),
             "--verbose" => options.verbose = true,
             "--faults" => options.faults = true,
             _ => {
                 return Err(format!(
-                    "{word} is no option; there are --start, --seeds, --ops, --seconds, --faults, --verbose"
+                    "{word} is no option; there are --start, --seeds, --ops, --seconds, --failures, --faults, --verbose"
                 ))
             }
         }
@@ -72,7 +76,9 @@ fn main() -> ExitCode {
     let mut failures = BTreeMap::<u64, String>::new();
     let (mut seeds, mut requests, mut crashes, mut replayed, mut device) = (0_u64, 0, 0, 0, 0);
     for seed in options.start..options.start.saturating_add(options.seeds) {
-        if begin.elapsed() > Duration::from_secs(options.seconds) {
+        if begin.elapsed() > Duration::from_secs(options.seconds)
+            || failures.len() >= options.failures
+        {
             break;
         }
         seeds += 1;
@@ -96,7 +102,10 @@ fn main() -> ExitCode {
                     .lines()
                     .skip_while(|line| !line.starts_with("RVDO_SIM_SEED"));
                 let error: Vec<&str> = lines.take(4).collect();
-                println!("{}", error.join("\n    "));
+                println!(
+                    "seed {seed} FAILED after {requests} requests and {crashes} power failures of seeds before: {}",
+                    error.join("\n    ")
+                );
                 failures.insert(seed, error.join(" "));
             }
         }
