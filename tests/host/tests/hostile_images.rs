@@ -50,10 +50,15 @@ impl Victim {
             let written = (0..image.blocks()).filter(|block| image.block(*block)[..] != [0; 4096]);
             for block in written {
                 let name = on_disk.name(block);
-                let kind = ["geometry", "super block", "recovery journal", "slab summary"]
-                    .into_iter()
-                    .chain(["root page", "counters", "algorithm map", "journal"])
-                    .find(|kind| name.contains(kind));
+                let kind = [
+                    "geometry",
+                    "super block",
+                    "recovery journal",
+                    "slab summary",
+                ]
+                .into_iter()
+                .chain(["root page", "counters", "algorithm map", "journal"])
+                .find(|kind| name.contains(kind));
                 if let Some(kind) = kind {
                     blocks.entry(kind).or_default().push(block);
                 }
@@ -65,7 +70,10 @@ impl Victim {
                     (0, _) => "compressed block",
                     _ => "block map page",
                 };
-                blocks.entry(kind).or_default().push(pbn - on_disk.bio_offset);
+                blocks
+                    .entry(kind)
+                    .or_default()
+                    .push(pbn - on_disk.bio_offset);
             }
             audit.forest.mappings.keys().copied().collect()
         };
@@ -196,7 +204,9 @@ fn live(image: Image, lbns: &[u64], rng: &mut Rng) -> Result<Fate, String> {
         for number in 0..30_u64 {
             let lbn = *choice.pick(&lbns);
             let byte = (number % 5) as u8;
-            let _ = intake.write(lbn * 8, vec![byte; 4096], number % 7 == 0).await;
+            let _ = intake
+                .write(lbn * 8, vec![byte; 4096], number % 7 == 0)
+                .await;
             let _ = intake.discard(choice.pick(&lbns) * 8, 4096, false).await;
         }
         let _ = intake.flush().await;
