@@ -24,6 +24,9 @@ void rvdo_noio_restore(unsigned int flags);
 /* Checksums. */
 u32 rvdo_crc32_le(u32 seed, const u8 *data, size_t len);
 
+/* Random numbers. */
+void rvdo_random_bytes(u8 *bytes, size_t len);
+
 /* Work queues. */
 unsigned int rvdo_online_cpus(void);
 struct workqueue_struct *rvdo_alloc_workqueue(const char *name, unsigned int max_active);

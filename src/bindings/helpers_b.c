@@ -8,6 +8,7 @@
 #include <linux/cpumask.h>
 #include <linux/crc32.h>
 #include <linux/gfp.h>
+#include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -41,6 +42,11 @@ void rvdo_noio_restore(unsigned int flags)
 u32 rvdo_crc32_le(u32 seed, const u8 *data, size_t len)
 {
 	return crc32_le(seed, data, len);
+}
+
+void rvdo_random_bytes(u8 *bytes, size_t len)
+{
+	get_random_bytes(bytes, len);
 }
 
 unsigned int rvdo_online_cpus(void)

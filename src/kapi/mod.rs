@@ -21,6 +21,7 @@ pub mod lz4_fast;
 pub mod noio;
 pub mod page;
 pub mod page_io;
+pub mod random;
 pub mod timer;
 pub mod wait_list;
 pub mod wake_cell;

@@ -16,6 +16,7 @@ pub mod errno;
 pub mod estimate;
 pub mod figures;
 pub mod messages;
+pub mod new_volume;
 pub mod reload;
 pub mod self_test;
 pub mod stats;

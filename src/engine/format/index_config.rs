@@ -88,6 +88,20 @@ impl IndexConfig {
         })
     }
 
+    /// All indexes that there can be.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let gigabytes = 1..=MAX_GIGABYTES as i32;
+        let quarters = (1..=3).map(|quarters| -256 * quarters);
+        quarters
+            .chain(gigabytes)
+            .flat_map(|memory| {
+                let reduced = if memory < 0 { memory - 1024 } else { memory + REDUCED };
+                [memory, reduced]
+            })
+            .flat_map(|memory| [false, true].map(|sparse| Self::new(memory, sparse)))
+            .flatten()
+    }
+
     /// The code for the memory, as it is stored.
     pub fn memory_code(&self) -> i32 {
         match (self.memory, self.reduced) {

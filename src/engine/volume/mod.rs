@@ -2,6 +2,7 @@
 
 //! A volume: all the parts together, from opening it to stopping it, and the way of a request through them.
 //!
+//! * `format.rs` making an empty device a volume;
 //! * `open.rs` what the super block says, and the parts made from it;
 //! * `life.rs` loading, suspending, resuming, stopping;
 //! * `recover.rs`, `codes.rs`, `rebuild.rs` what a load does with a volume that was not saved, or has to be made anew;
@@ -23,6 +24,7 @@ mod codes;
 mod data_path;
 mod downgrade;
 mod flusher;
+mod format;
 mod formats;
 mod grow;
 mod life;

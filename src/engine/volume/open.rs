@@ -143,7 +143,7 @@ async fn read_geometry<E: Env>(env: &Arc<E>) -> Result<(Page, Geometry), Error> 
     result?;
     if is_unformatted(&page) {
         return Err(Error::Unsupported(
-            "block 0 of the device is empty: format the device with vdoformat first",
+            "block 0 of the device is empty: the device is not formatted",
         ));
     }
     let geometry = Geometry::decode(&page)?;

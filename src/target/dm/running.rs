@@ -9,6 +9,7 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 use super::codecs::{Codecs, Refusal, Selection, Wish};
 use super::env::{Disk, KernelEnv};
 use super::request::BioIntake;
+use crate::engine::env::Device;
 use crate::engine::error::Error as EngineError;
 use crate::engine::format::StreamFormat;
 use crate::engine::volume::{DowngradeError, OpenParameters, SuspendKind, Volume};
@@ -16,8 +17,10 @@ use crate::kapi::block_device::{BlockDevice, DeviceName};
 use crate::kapi::block_on::Parker;
 use crate::kapi::device_mapper::DmDevice;
 use crate::kapi::executor::Executor;
+use crate::kapi::random::random_bytes;
 use crate::rt;
 use crate::target::compression_type::{check_volume, CompressionType};
+use crate::target::new_volume::new_volume;
 use crate::target::table_line::TableLine;
 
 /// Requests worked on at a time, as in the in-tree driver.
@@ -87,7 +90,7 @@ impl From<EngineError> for OpenError {
 }
 
 impl Running {
-    /// Opens the volume on `device` as `line` says. Nothing is written.
+    /// Opens the volume on `device` as `line` says. Nothing is written, unless the device is empty: it becomes a volume.
     pub(super) fn open(
         instance: u32,
         device: &DmDevice,
@@ -115,6 +118,10 @@ impl Running {
             deduplication: line.options.deduplication,
         };
         let mut parker = Parker::new()?;
+        let blank = || new_volume(line, env.device.blocks(), &random_bytes());
+        if parker.block_on(Volume::format_if_empty(env.clone(), blank))? {
+            rt::info!("{}: the device was empty and is formatted", instance);
+        }
         let volume = parker.block_on(Volume::open(env.clone(), parameters))?;
         open_held_formats(&env.codecs, &volume)?;
         check_wish(&volume, line, &env.codecs)?;

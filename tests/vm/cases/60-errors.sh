@@ -63,7 +63,7 @@ check dmsetup remove v
 
 case_begin devices
 refused "unable to open storage device /dev/missing" "0 $size rvdo V4 /dev/missing $physical 4096 32768 16380"
-refused "block 0 of the device is empty" "$(table rvdo "$short" 1024 4096)"
+refused "the device is too small: 1236309 blocks" "$(table rvdo "$short" 1024 4096)"
 refused "the table line says" "0 $size rvdo V4 $disk $((physical - 8192)) 4096 32768 16380"
 refused "the table line says" "0 $((size / 2)) rvdo V4 $disk $physical 4096 32768 16380"
 need dmsetup create cut --table "0 $(($(sectors "$disk") - 8)) linear $disk 0"

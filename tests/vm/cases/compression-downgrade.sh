@@ -65,7 +65,8 @@ fi
 dmesg | grep -q "version mismatch" || fail "no reason in: $(dmesg | tail -3)"
 if vdoaudit "$disk" >/tmp/audit.log 2>&1; then fail "vdoaudit took the volume"; fi
 tail -1 /tmp/audit.log
-if vdodumpconfig "$disk" >/tmp/audit.log 2>&1; then fail "vdodumpconfig took the volume"; fi
+need command -v vdolistmetadata
+if vdolistmetadata "$disk" >/tmp/audit.log 2>&1; then fail "vdolistmetadata took the volume"; fi
 
 case_begin downgrade
 need dmsetup create v --table "$(line compressionType deflate)"

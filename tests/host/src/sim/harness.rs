@@ -35,6 +35,7 @@ use super::rng::Rng;
 use super::seeds::{Seeds, Totals};
 use super::workload::{self, Workload, World};
 use crate::engine::error::Error;
+use crate::engine::format::formatter::FormatParams;
 use crate::engine::format::StreamFormat;
 use crate::engine::volume::{OpenParameters, SuspendKind, Volume};
 use crate::rt;
@@ -151,6 +152,37 @@ impl Sim {
         self.disk = Disk::new(image, clock, rng, self.log.clone());
     }
 
+    /// Has the engine format the disk, if its first block is empty. `None` if the power was cut before it was done, as
+    /// [`Sim::cut_power_after`] had it.
+    pub fn format_if_empty(&mut self, params: FormatParams) -> Option<Result<bool, Error>> {
+        self.note("format");
+        let env = self.env();
+        let formatted = self.drive("format", async move {
+            Volume::format_if_empty(env, || Ok(params)).await
+        });
+        if let Ok(result) = formatted {
+            return Some(result);
+        }
+        self.note("power failure");
+        let image = self.disk.crash(&mut self.rng);
+        self.executor.halt();
+        self.totals.crashes += 1;
+        self.insert(image);
+        None
+    }
+
+    /// The world for a volume that is to be opened, with a new queue of requests.
+    fn env(&mut self) -> rt::Arc<SimEnv> {
+        self.intake = SimIntake::new(self.rng.fork());
+        let env = SimEnv {
+            clock: self.executor.clock(),
+            disk: self.disk.clone(),
+            codec: self.codec.clone(),
+            intake: self.intake.clone(),
+        };
+        rt::Arc::new(env).expect("memory")
+    }
+
     fn name_blocks(&self, image: &Image) {
         let image = image.clone();
         self.log.name_blocks(Arc::new(move |block| {
@@ -168,14 +200,7 @@ impl Sim {
     /// Opens and resumes the volume, whatever that takes: a load, a recovery, a rebuild.
     pub fn start(&mut self) -> Result<(), String> {
         self.note("start");
-        self.intake = SimIntake::new(self.rng.fork());
-        let env = SimEnv {
-            clock: self.executor.clock(),
-            disk: self.disk.clone(),
-            codec: self.codec.clone(),
-            intake: self.intake.clone(),
-        };
-        let env = rt::Arc::new(env).expect("memory");
+        let env = self.env();
         let parameters = self.parameters;
         let started = self.drive("start", async move {
             let volume = Volume::open(env, parameters).await?;
