@@ -7,6 +7,7 @@ use core::future::Future;
 use crate::engine::format::block_name::Advice;
 use crate::engine::format::{BlockName, Mapping};
 use crate::engine::statistics::IndexStats;
+use crate::rt::Arc;
 
 /// Remembers where data with a certain name was stored.
 ///
@@ -25,4 +26,23 @@ pub trait Index: Send + Sync + 'static {
 
     /// What the index has done.
     fn statistics(&self) -> IndexStats;
+}
+
+/// An index that outlives the volume it was made for.
+impl<I: Index> Index for Arc<I> {
+    fn query_or_post(
+        &self,
+        name: &BlockName,
+        location: Option<Mapping>,
+    ) -> impl Future<Output = Option<Advice>> + Send {
+        I::query_or_post(self, name, location)
+    }
+
+    fn update(&self, name: &BlockName, location: Mapping) {
+        I::update(self, name, location);
+    }
+
+    fn statistics(&self) -> IndexStats {
+        I::statistics(self)
+    }
 }

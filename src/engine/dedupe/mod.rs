@@ -42,7 +42,7 @@ use crate::rt::{AllocError, Arc};
 const READERS_MAX: usize = 256;
 
 /// The deduplication of one volume.
-pub struct Dedupe<E: Env, I: Index = VolatileIndex, S: PinSource = Depot<E>> {
+pub struct Dedupe<E: Env, I: Index = Arc<VolatileIndex>, S: PinSource = Depot<E>> {
     store: Arc<Store<E>>,
     blocks: Arc<S>,
     index: I,
@@ -51,7 +51,7 @@ pub struct Dedupe<E: Env, I: Index = VolatileIndex, S: PinSource = Depot<E>> {
 }
 
 /// How a write goes on.
-pub enum Entry<'a, E: Env, I: Index = VolatileIndex, S: PinSource = Depot<E>> {
+pub enum Entry<'a, E: Env, I: Index = Arc<VolatileIndex>, S: PinSource = Depot<E>> {
     /// The data is stored already. A reference has been claimed for the caller.
     Duplicate(Claimed<'a, S::Pin>),
     /// The caller stores the data, and publishes where.
@@ -78,7 +78,7 @@ impl<P: SharedBlock> Claimed<'_, P> {
 ///
 /// To be kept until the agent's own reference is counted. If it is dropped without [`AgentLock::publish`], one of those who wait
 /// takes over.
-pub struct AgentLock<'a, E: Env, I: Index = VolatileIndex, S: PinSource = Depot<E>> {
+pub struct AgentLock<'a, E: Env, I: Index = Arc<VolatileIndex>, S: PinSource = Depot<E>> {
     dedupe: &'a Dedupe<E, I, S>,
     member: Member<'a, S::Pin>,
     name: BlockName,
@@ -121,6 +121,11 @@ impl<E: Env, I: Index, S: PinSource> Dedupe<E, I, S> {
             locks: HashLocks::new(requests)?,
             buffers: BufferPool::new(requests.min(READERS_MAX))?,
         })
+    }
+
+    /// The index.
+    pub fn index(&self) -> &I {
+        &self.index
     }
 
     /// Asks whether `data`, which is called `name`, is stored or being stored.

@@ -20,6 +20,7 @@ pub mod error;
 mod field;
 pub mod formatter;
 pub mod geometry;
+mod growth;
 mod header;
 pub mod index_config;
 pub mod layout;

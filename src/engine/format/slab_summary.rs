@@ -147,3 +147,16 @@ pub fn entry(block: &Block, index: usize) -> Option<SummaryEntry> {
 pub fn set_entry(block: &mut Block, index: usize, entry: SummaryEntry) -> Option<()> {
     set_bytes_at(block, index.checked_mul(ENTRY_BYTES)?, entry.encode())
 }
+
+/// Makes the slabs from number `first` on never used ones, in block `index` of the summary.
+pub fn forget_slabs_from(block: &mut Block, index: usize, first: u32, config: &SlabConfig) {
+    let unused = SummaryEntry::unused(config);
+    let start = index
+        .checked_rem(BLOCKS_PER_COPY)
+        .unwrap_or(0)
+        .saturating_mul(ENTRIES_PER_BLOCK);
+    let known = (first as usize).saturating_sub(start);
+    for place in known..ENTRIES_PER_BLOCK {
+        let _ = set_entry(block, place, unused);
+    }
+}

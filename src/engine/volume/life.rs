@@ -34,6 +34,8 @@ enum Phase {
     /// Suspended, and clean on disk.
     Saved,
     Stopped,
+    /// Superseded by the larger volume that is on the disk now.
+    Outgrown,
     /// On its way from one to another.
     Changing,
 }
@@ -43,6 +45,7 @@ pub(super) struct Lifecycle {
     phase: SpinLock<Phase>,
     /// The volume was loaded.
     online: AtomicBool,
+    outgrown: AtomicBool,
 }
 
 impl Lifecycle {
@@ -50,6 +53,7 @@ impl Lifecycle {
         Ok(Self {
             phase: SpinLock::new(Phase::Opened)?,
             online: AtomicBool::new(false),
+            outgrown: AtomicBool::new(false),
         })
     }
 
@@ -57,7 +61,7 @@ impl Lifecycle {
         let mut phase = self.phase.lock();
         match *phase {
             Phase::Changing => Err(Error::Busy),
-            Phase::Stopped => Err(Error::ShuttingDown),
+            Phase::Stopped | Phase::Outgrown => Err(Error::ShuttingDown),
             Phase::Failed(error) => Err(error),
             old => {
                 *phase = Phase::Changing;
@@ -84,6 +88,49 @@ impl Lifecycle {
 
     fn set(&self, phase: Phase) {
         *self.phase.lock() = phase;
+    }
+
+    /// Keeps everybody else away from a suspended volume.
+    pub(super) fn begin_growth(&self) -> Result<GrowthPermit<'_>, Error> {
+        let phase = self.begin()?;
+        let permit = GrowthPermit {
+            lifecycle: self,
+            then: phase,
+        };
+        match phase {
+            Phase::Suspended | Phase::Saved => Ok(permit),
+            _ => Err(Error::Busy),
+        }
+    }
+}
+
+/// A suspended volume that is being given more blocks. Dropping it ends that.
+pub(super) struct GrowthPermit<'a> {
+    lifecycle: &'a Lifecycle,
+    then: Phase,
+}
+
+impl GrowthPermit<'_> {
+    /// Whether the volume is clean on disk.
+    pub(super) fn is_saved(&self) -> bool {
+        self.then == Phase::Saved
+    }
+
+    /// From here on it is.
+    pub(super) fn saved(&mut self) {
+        self.then = Phase::Saved;
+    }
+
+    /// The larger volume is on the disk.
+    pub(super) fn outgrown(mut self) {
+        self.lifecycle.outgrown.store(true, Ordering::Release);
+        self.then = Phase::Outgrown;
+    }
+}
+
+impl Drop for GrowthPermit<'_> {
+    fn drop(&mut self) {
+        self.lifecycle.set(self.then);
     }
 }
 
@@ -194,6 +241,11 @@ impl<E: Env> Volume<E> {
     /// Whether the volume is in use, and not on its way to something else.
     pub(super) fn is_running(&self) -> bool {
         self.lifecycle.is_running()
+    }
+
+    /// Whether the volume has become a larger one, which is to be opened in its place.
+    pub fn is_outgrown(&self) -> bool {
+        self.lifecycle.outgrown.load(Ordering::Acquire)
     }
 
     fn has_grown(&self) -> bool {

@@ -11,6 +11,7 @@
 //! * `algorithm_map.rs`, `formats.rs`, `upgrade.rs`, `downgrade.rs` which compressed formats the volume may hold, and how that changes;
 //! * `verify.rs` decompressing what was just compressed; `sample.rs` a look at the data, for estimates;
 //! * `report.rs` what a volume tells about itself;
+//! * `grow_physical.rs` more blocks for a volume;
 //! * `services.rs` the tasks behind them; `grow.rs` new block map pages; `super_block.rs` the super block.
 //!
 //! # Lock order
@@ -27,6 +28,7 @@ mod flusher;
 mod format;
 mod formats;
 mod grow;
+mod grow_physical;
 mod life;
 mod open;
 mod rebuild;
@@ -42,7 +44,7 @@ mod upgrade;
 mod verify;
 
 use crate::engine::block_map::BlockMap;
-use crate::engine::dedupe::{Dedupe, VolatileIndex};
+use crate::engine::dedupe::Dedupe;
 use crate::engine::depot::{Depot, Pin};
 use crate::engine::env::Env;
 use crate::engine::format::geometry::Geometry;
@@ -76,7 +78,7 @@ pub struct Volume<E: Env> {
     journal: Arc<Journal<E>>,
     depot: Arc<Depot<E, Journal<E>>>,
     block_map: BlockMap<E, Journal<E>>,
-    dedupe: Dedupe<E, VolatileIndex>,
+    dedupe: Dedupe<E>,
     packer: Packer<E, Pin>,
     lbn_locks: LbnLocks<BinTicket>,
     flusher: flusher::Flusher,

@@ -62,6 +62,17 @@ impl<E: Env> Volume<E> {
             ));
         }
         let statistics = Arc::new(Statistics::default())?;
+        let index = Arc::new(VolatileIndex::new(parameters.index_entries)?)?;
+        Self::open_with(env, parameters, statistics, index).await
+    }
+
+    /// The same, with counters and an index that may have been in use before.
+    pub(super) async fn open_with(
+        env: Arc<E>,
+        parameters: OpenParameters,
+        statistics: Arc<Statistics>,
+        index: Arc<VolatileIndex>,
+    ) -> Result<Arc<Self>, Error> {
         let (page, geometry) = read_geometry(&env).await?;
         let store = Arc::new(Store::new(
             env,
@@ -94,7 +105,6 @@ impl<E: Env> Volume<E> {
                 maximum_age_blocks: age,
             },
         )?;
-        let index = VolatileIndex::new(parameters.index_entries)?;
         let keeper = SuperBlockKeeper::new(
             Arc::clone(&store),
             geometry.data_region.start,

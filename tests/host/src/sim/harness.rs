@@ -332,6 +332,34 @@ impl Sim {
         self.end()
     }
 
+    /// Gives the suspended volume `physical_blocks`; what it has become goes on. `None` if the power was cut before it was that, as
+    /// [`Sim::cut_power_after`] had it.
+    pub fn grow(&mut self, physical_blocks: u64) -> Result<Option<Result<(), Error>>, String> {
+        let grown = self.task("grow", move |volume| async move {
+            volume.grow_physical(physical_blocks).await
+        })?;
+        self.cut_after = None;
+        match grown {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                self.resume()?;
+                return Ok(Some(Err(error)));
+            }
+            None => return Ok(None),
+        }
+        let old = self.volume().clone();
+        assert!(old.is_outgrown());
+        self.end()?;
+        let (env, parameters) = (self.env(), self.parameters);
+        let started = self.drive("succeed", async move {
+            let volume = Volume::succeed(&old, env, parameters).await?;
+            Volume::resume(&volume).await?;
+            Ok::<_, Error>(volume)
+        })?;
+        self.volume = Some(started.map_err(|error| format!("the volume does not start: {error}"))?);
+        self.check().map(|()| Some(Ok(())))
+    }
+
     /// Ends the suspended volume.
     pub fn end(&mut self) -> Result<(), String> {
         self.note("stop");
