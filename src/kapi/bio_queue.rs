@@ -91,6 +91,11 @@ impl BioQueue {
         })
     }
 
+    /// Takes bios again after a close.
+    pub fn reopen(&self) {
+        self.state.lock().closed = false;
+    }
+
     /// Refuses further bios. Those that are queued are still handed out.
     pub fn close(&self) {
         self.state.lock().closed = true;

@@ -212,6 +212,11 @@ impl BlockDevice {
         self.stage.run()
     }
 
+    /// Collects writes again after a close. [`BlockDevice::send_writes`] has to run.
+    pub fn reopen(&self) {
+        self.stage.reopen();
+    }
+
     /// Ends [`BlockDevice::send_writes`]. Later writes are sent one by one.
     pub fn close(&self) {
         self.stage.close();

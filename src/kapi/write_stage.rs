@@ -120,6 +120,11 @@ impl WriteStage {
         })
     }
 
+    /// Collects again after a close. [`WriteStage::run`] has to run.
+    pub(super) fn reopen(&self) {
+        self.staged.lock().closed = false;
+    }
+
     /// Ends [`WriteStage::run`]. What comes later is sent at once.
     pub(super) fn close(&self) {
         self.staged.lock().closed = true;

@@ -79,6 +79,11 @@ impl BioIntake {
         })
     }
 
+    /// Takes bios again, for the volume that follows one that has stopped.
+    pub(super) fn reopen(&self) {
+        self.queue.reopen();
+    }
+
     /// Hands a bio to the volume, which ends it. After the volume has stopped it fails at once.
     pub(super) fn push(&self, bio: OwnedBio) {
         if let Err(bio) = self.queue.push(bio) {

@@ -46,7 +46,8 @@ struct Control {
 pub(super) struct Running {
     /// Distinguishes volumes in logs and statistics.
     instance: u32,
-    volume: rt::Arc<Volume<KernelEnv>>,
+    /// Another one after the volume has grown. Guarded by a leaf lock, which is held to copy the reference.
+    volume: rt::SpinLock<rt::Arc<Volume<KernelEnv>>>,
     env: rt::Arc<KernelEnv>,
     executor: Arc<Executor>,
     #[pin]
@@ -107,16 +108,7 @@ impl Running {
             intake: BioIntake::new(line.range.start_sectors)?,
             executor: executor.clone(),
         })?;
-        let parameters = OpenParameters {
-            physical_blocks: line.physical_blocks,
-            logical_blocks: line.logical_blocks,
-            cache_pages: usize::try_from(line.cache_size_pages).map_err(|_| EINVAL)?,
-            maximum_age_blocks: line.block_map_age.journal_blocks(),
-            requests: REQUESTS,
-            index_entries: INDEX_ENTRIES,
-            compression: line.options.compression,
-            deduplication: line.options.deduplication,
-        };
+        let parameters = parameters_of(line);
         let mut parker = Parker::new()?;
         let blank = || new_volume(line, env.device.blocks(), &random_bytes());
         if parker.block_on(Volume::format_if_empty(env.clone(), blank))? {
@@ -125,6 +117,7 @@ impl Running {
         let volume = parker.block_on(Volume::open(env.clone(), parameters))?;
         open_held_formats(&env.codecs, &volume)?;
         check_wish(&volume, line, &env.codecs)?;
+        let volume = rt::SpinLock::new(volume)?;
         let init = pin_init!(Self {
             instance,
             volume,
@@ -139,20 +132,24 @@ impl Running {
         });
         let running = Arc::pin_init(init, GFP_KERNEL)?;
         // The last thing that can fail: from here on `stop` is called.
-        let env = running.env.clone();
-        running
-            .executor
-            .spawn(async move { env.device.0.send_writes().await })
-            .map_err(Error::from)?;
+        running.start_sender()?;
         Ok(running)
+    }
+
+    /// Starts the task that sends collected writes.
+    fn start_sender(&self) -> core::result::Result<(), rt::AllocError> {
+        let env = self.env.clone();
+        self.executor
+            .spawn(async move { env.device.0.send_writes().await })
     }
 
     pub(super) fn instance(&self) -> u32 {
         self.instance
     }
 
-    pub(super) fn volume(&self) -> &Volume<KernelEnv> {
-        &self.volume
+    /// The volume as it is now.
+    pub(super) fn volume(&self) -> rt::Arc<Volume<KernelEnv>> {
+        self.volume.lock().clone()
     }
 
     pub(super) fn intake(&self) -> &BioIntake {
@@ -188,13 +185,15 @@ impl Running {
         selection: Option<Selection>,
     ) -> core::result::Result<(), EngineError> {
         let mut control = self.control.lock();
-        self.volume.grow_logical(line.logical_blocks);
-        control.parker.block_on(Volume::resume(&self.volume))?;
+        self.grow_physical(&mut control, line)?;
+        let volume = self.volume();
+        volume.grow_logical(line.logical_blocks);
+        control.parker.block_on(Volume::resume(&volume))?;
         control.started = true;
         control.line = line.clone();
         let mut selection = selection;
-        if !self.volume.store().read_only().is_set() {
-            match self.prepare_formats(&mut control, line, selection.as_ref()) {
+        if !volume.store().read_only().is_set() {
+            match self.prepare_formats(&mut control, &volume, line, selection.as_ref()) {
                 // The volume was downgraded after the table was loaded.
                 Err(EngineError::Unsupported(why)) => {
                     rt::error!("{}: the compressor stays as it is: {}", self.instance, why);
@@ -205,12 +204,47 @@ impl Running {
         }
         if let Some(selection) = selection {
             self.env.codecs.install(selection);
-            self.volume.compressor_changed();
+            volume.compressor_changed();
         }
-        self.volume
-            .set_compression_verify(line.options.compression_verify);
-        self.volume.set_compression(line.options.compression);
-        self.volume.set_deduplication(line.options.deduplication);
+        volume.set_compression_verify(line.options.compression_verify);
+        volume.set_compression(line.options.compression);
+        volume.set_deduplication(line.options.deduplication);
+        Ok(())
+    }
+
+    /// Gives the suspended volume the physical size of `line` if that is larger, and puts the volume that it becomes in its place.
+    ///
+    /// Once the larger one is on the disk there is no way back: when its memory cannot be had now, the next resume tries again.
+    fn grow_physical(
+        &self,
+        control: &mut Control,
+        line: &TableLine,
+    ) -> core::result::Result<(), EngineError> {
+        let old = self.volume();
+        let now = old.super_block().config.physical_blocks;
+        if let Some(wanted) = line.physical_blocks.filter(|wanted| *wanted > now) {
+            control.parker.block_on(old.grow_physical(wanted))?;
+            rt::info!(
+                "{}: physical block count was {}, now {}",
+                self.instance,
+                now,
+                wanted
+            );
+        }
+        if !old.is_outgrown() {
+            return Ok(());
+        }
+        self.stop();
+        self.env.intake.reopen();
+        self.env.device.0.reopen();
+        self.start_sender()?;
+        let env = self.env.clone();
+        let grown =
+            control
+                .parker
+                .block_on(Volume::succeed(&old, env, parameters_of(line)))?;
+        // The old volume goes here, not under the lock.
+        drop(core::mem::replace(&mut *self.volume.lock(), grown));
         Ok(())
     }
 
@@ -218,10 +252,11 @@ impl Running {
     fn prepare_formats(
         &self,
         control: &mut Control,
+        volume: &Volume<KernelEnv>,
         line: &TableLine,
         selection: Option<&Selection>,
     ) -> core::result::Result<(), EngineError> {
-        if line.options.upgrade && control.parker.block_on(self.volume.upgrade())? {
+        if line.options.upgrade && control.parker.block_on(volume.upgrade())? {
             rt::info!(
                 "{}: the volume was upgraded, as the table asks",
                 self.instance
@@ -232,7 +267,7 @@ impl Running {
             None => self.env.codecs.current(|in_use| in_use.format),
         };
         match format {
-            Some(format) => control.parker.block_on(self.volume.admit_format(format)),
+            Some(format) => control.parker.block_on(volume.admit_format(format)),
             None => Ok(()),
         }
     }
@@ -244,7 +279,7 @@ impl Running {
     ) -> core::result::Result<Option<Selection>, OpenError> {
         let wish = Wish::of(&line.options);
         let selection = self.env.codecs.select(&wish)?;
-        let upgraded = self.volume.has_block_formats() || line.options.upgrade;
+        let upgraded = self.volume().has_block_formats() || line.options.upgrade;
         if check_volume(&wish.compression_type, selection.format(), upgraded).is_err() {
             return Err(OpenError::NeedsUpgrade(wish.compression_type));
         }
@@ -260,6 +295,7 @@ impl Running {
         if !control.started {
             return Err(OpenError::Volume(EngineError::Busy));
         }
+        let volume = self.volume();
         let mut wish = self
             .env
             .codecs
@@ -271,15 +307,15 @@ impl Running {
         if check_volume(
             &wish.compression_type,
             format,
-            self.volume.has_block_formats(),
+            volume.has_block_formats(),
         )
         .is_err()
         {
             return Err(OpenError::NeedsUpgrade(wish.compression_type));
         }
-        control.parker.block_on(self.volume.admit_format(format))?;
+        control.parker.block_on(volume.admit_format(format))?;
         self.env.codecs.install(selection);
-        self.volume.compressor_changed();
+        volume.compressor_changed();
         Ok(())
     }
 
@@ -289,11 +325,12 @@ impl Running {
         if !control.started {
             return Err(OpenError::Volume(EngineError::Busy));
         }
-        if control.parker.block_on(self.volume.upgrade())? {
+        let volume = self.volume();
+        if control.parker.block_on(volume.upgrade())? {
             rt::info!("{}: the volume was upgraded", self.instance);
         }
         // From here on it may hold all formats that there are drivers for.
-        open_held_formats(&self.env.codecs, &self.volume)
+        open_held_formats(&self.env.codecs, &volume)
     }
 
     /// Makes the volume one of the original format while it runs.
@@ -308,7 +345,7 @@ impl Running {
                  send 'compression-type lz4' first",
             )));
         }
-        control.parker.block_on(self.volume.downgrade())?;
+        control.parker.block_on(self.volume().downgrade())?;
         rt::info!("{}: the volume was downgraded", self.instance);
         Ok(())
     }
@@ -322,7 +359,7 @@ impl Running {
     pub(super) fn suspend(&self) {
         let mut control = self.control.lock();
         let kind = control.suspend_kind;
-        if let Err(error) = control.parker.block_on(self.volume.suspend(kind)) {
+        if let Err(error) = control.parker.block_on(self.volume().suspend(kind)) {
             rt::error!(
                 "{}: the volume could not be saved: {}",
                 self.instance,
@@ -333,9 +370,23 @@ impl Running {
 
     /// Ends the volume's tasks. Nothing is written: device-mapper has suspended it before.
     pub(super) fn stop(&self) {
-        self.volume.stop();
+        self.volume().stop();
         self.env.device.0.close();
         self.executor.drain();
+    }
+}
+
+/// How a volume is opened with `line`.
+fn parameters_of(line: &TableLine) -> OpenParameters {
+    OpenParameters {
+        physical_blocks: line.physical_blocks,
+        logical_blocks: line.logical_blocks,
+        cache_pages: usize::try_from(line.cache_size_pages).unwrap_or(usize::MAX),
+        maximum_age_blocks: line.block_map_age.journal_blocks(),
+        requests: REQUESTS,
+        index_entries: INDEX_ENTRIES,
+        compression: line.options.compression,
+        deduplication: line.options.deduplication,
     }
 }
 

@@ -324,7 +324,7 @@ impl VdoTarget {
             }
             Message::CompressEstimate(count) => {
                 let codecs = self.running().codecs();
-                block_on(codecs.estimate(volume, count, out)).map_err(|_| ENOMEM)??;
+                block_on(codecs.estimate(&volume, count, out)).map_err(|_| ENOMEM)??;
                 Ok(Reply::Text)
             }
             Message::IndexEnable | Message::IndexCreate => {
@@ -368,10 +368,11 @@ fn check(
                 .unwrap_or("the table does not suit the running volume"),
         )
     })?;
-    if changes.physical.is_some() {
-        return Err(CheckError::Text(
-            "growing the physical size is not supported yet; the volume goes on as it is",
-        ));
+    if let Some(growth) = changes.physical {
+        running
+            .volume()
+            .check_growth(growth.to_blocks)
+            .map_err(|error| CheckError::Open(OpenError::Volume(error)))?;
     }
     running.select(line).map_err(CheckError::Open)
 }

@@ -63,6 +63,15 @@ same "file" "$(sha256sum </mnt/file)" "$sum"
 check umount /mnt
 check quiet e2fsck -fn /dev/mapper/vg-v0
 
+case_begin lvextend-pool
+before=$(stat_of vg-vpool-vpool physicalBlocks)
+check quiet lvextend -L +3G vg/vpool
+same "blocks more" $(($(stat_of vg-vpool-vpool physicalBlocks) - before)) $((3 << 18))
+need mount /dev/mapper/vg-v0 /mnt
+same "file" "$(sha256sum </mnt/file)" "$sum"
+check cp /mnt/file /mnt/after
+check umount /mnt
+
 case_begin in-tree-activation
 check quiet vgchange -an vg
 check rmmod rvdo
@@ -70,6 +79,7 @@ check quiet lvchange -ay vg/v0
 grep -q '^dm_vdo ' /proc/modules || check modprobe dm-vdo
 need mount /dev/mapper/vg-v0 /mnt
 same "file" "$(sha256sum </mnt/file)" "$sum"
+same "file after the growth" "$(sha256sum </mnt/after)" "$sum"
 check umount /mnt
 check quiet vgchange -an vg
 check rmmod dm-vdo
