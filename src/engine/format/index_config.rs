@@ -95,7 +95,11 @@ impl IndexConfig {
         quarters
             .chain(gigabytes)
             .flat_map(|memory| {
-                let reduced = if memory < 0 { memory - 1024 } else { memory + REDUCED };
+                let reduced = if memory < 0 {
+                    memory - 1024
+                } else {
+                    memory + REDUCED
+                };
                 [memory, reduced]
             })
             .flat_map(|memory| [false, true].map(|sparse| Self::new(memory, sparse)))

@@ -82,10 +82,8 @@ impl<E: Env> Volume<E> {
     ) -> Result<(), Error> {
         let (from, to): (Partition, Partition) =
             (now.layout.partition(id)?, grown.layout.partition(id)?);
-        let new_slabs = (id == PartitionId::SlabSummary).then_some((
-            self.depot.slab_count(),
-            now.slab_depot.slab_config,
-        ));
+        let new_slabs = (id == PartitionId::SlabSummary)
+            .then_some((self.depot.slab_count(), now.slab_depot.slab_config));
         let class = match id {
             PartitionId::RecoveryJournal => IoClass::Journal,
             _ => IoClass::Metadata,
@@ -99,9 +97,7 @@ impl<E: Env> Volume<E> {
                     let index = u64::try_from(index).ok()?;
                     part.block(index)
                 };
-                let (source, target) = block(&from)
-                    .zip(block(&to))
-                    .ok_or(Error::OutOfRange)?;
+                let (source, target) = block(&from).zip(block(&to)).ok_or(Error::OutOfRange)?;
                 let (mut page, result) = store.read(source, Page::new()?, class).await;
                 result?;
                 if let Some((slabs, config)) = &new_slabs {

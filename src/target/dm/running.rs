@@ -239,10 +239,9 @@ impl Running {
         self.env.device.0.reopen();
         self.start_sender()?;
         let env = self.env.clone();
-        let grown =
-            control
-                .parker
-                .block_on(Volume::succeed(&old, env, parameters_of(line)))?;
+        let grown = control
+            .parker
+            .block_on(Volume::succeed(&old, env, parameters_of(line)))?;
         // The old volume goes here, not under the lock.
         drop(core::mem::replace(&mut *self.volume.lock(), grown));
         Ok(())
@@ -304,13 +303,7 @@ impl Running {
         change(&mut wish);
         let selection = self.env.codecs.select(&wish)?;
         let format = selection.format();
-        if check_volume(
-            &wish.compression_type,
-            format,
-            volume.has_block_formats(),
-        )
-        .is_err()
-        {
+        if check_volume(&wish.compression_type, format, volume.has_block_formats()).is_err() {
             return Err(OpenError::NeedsUpgrade(wish.compression_type));
         }
         control.parker.block_on(volume.admit_format(format))?;

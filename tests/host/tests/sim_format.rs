@@ -113,7 +113,10 @@ fn a_volume_without_its_first_block_is_not_formatted() {
         sim.insert(image);
         // What would be made has another index, and its super block at another place.
         let refused = sim.format_if_empty(small());
-        assert!(matches!(refused, Some(Err(Error::Unsupported(_)))), "{refused:?}");
+        assert!(
+            matches!(refused, Some(Err(Error::Unsupported(_)))),
+            "{refused:?}"
+        );
         assert!(first_block_is_empty(sim));
         Ok(())
     });
@@ -134,7 +137,10 @@ fn a_device_that_is_too_small_stays_as_it_is() {
         };
         assert_eq!(refused, Some(Err(Error::Format(reason))));
         // The table line promises more than the device has.
-        assert!(matches!(sim.format_if_empty(small()), Some(Err(Error::Mismatch(_)))));
+        assert!(matches!(
+            sim.format_if_empty(small()),
+            Some(Err(Error::Mismatch(_)))
+        ));
         assert_eq!(sim.disk().counts().writes, 0);
         Ok(())
     });

@@ -151,7 +151,10 @@ fn growth_that_cannot_be_leaves_the_volume_running() {
         sim.suspend(SuspendKind::Save)?;
         assert_eq!(sim.grow(required - 1)?, Some(Err(Error::Format(reason))));
         sim.suspend(SuspendKind::NoFlush)?;
-        assert!(matches!(sim.grow(LARGER + 1)?, Some(Err(Error::Mismatch(_)))));
+        assert!(matches!(
+            sim.grow(LARGER + 1)?,
+            Some(Err(Error::Mismatch(_)))
+        ));
         assert_eq!(physical_blocks(sim), now);
         sim.work(much(300))?;
         sim.suspend(SuspendKind::Save)?;

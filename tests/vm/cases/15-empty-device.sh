@@ -64,4 +64,4 @@ case_begin too-small
 small=$(loop_disk 2G)
 refused "the device is too small" "$(table rvdo "$small" 8192 4096)"
 same "what was written" "$(tr -d '\0' <"$small" | wc -c)" 0
-check rmmod rvdo
+check rmmod rvdo dm-vdo

@@ -75,4 +75,4 @@ need dmsetup create v --table "$(line vdo 22)"
 check holds /dev/mapper/v $model
 check dmsetup remove v
 check audit "$disk"
-check rmmod rvdo
+check rmmod rvdo dm-vdo
