@@ -9,7 +9,7 @@
 #   make check            ring check, rustfmt, shellcheck, clippy
 #   make demo             what it does, on a few hundred megabytes of files
 #   make bench            how it compares with the in-tree driver
-#   make soak             run tests/vm/soak in the guest
+#   make soak             run tests/vm/soak in the guest, then 49 plug pulls
 #   make fmt              format the Rust sources
 #   make clean            remove what builds left here; the lab stays
 
@@ -53,6 +53,8 @@ bench: modules
 
 soak: modules test_modules
 	scripts/vm-suite tests/vm/$@ --timeout 7200 --case-timeout 3600
+	scripts/vm-pulls --pulls 35 drivers
+	scripts/vm-pulls --pulls 14 formats
 
 check: lab
 	scripts/check

@@ -3,7 +3,7 @@
 . /job/lib.sh
 
 case_begin write-before-the-cut
-disk=$(blank_disk)
+disk=/dev/vda
 noise 1048576 cut >/tmp/noise
 need dd if=/tmp/noise of="$disk" bs=64k oflag=direct conv=fsync,notrunc status=none
 pass
