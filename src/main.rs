@@ -13,6 +13,7 @@ pub mod rt;
 pub mod target;
 
 use crate::kapi::device_mapper::Registration;
+use crate::kapi::late::LateQueue;
 use crate::target::dm::{Registry, VdoTarget};
 
 module! {
@@ -33,10 +34,12 @@ struct Rvdo {
     // In the order in which they go.
     _vdo: Option<Registration<VdoTarget>>,
     _rvdo: Registration<VdoTarget>,
+    _late: LateQueue,
 }
 
 impl kernel::Module for Rvdo {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        let late = LateQueue::new()?;
         let registry = Registry::new()?;
         let rvdo = Registration::new(c"rvdo", module, registry.clone())?;
         let vdo = if module_parameters::register_vdo.value() {
@@ -50,6 +53,7 @@ impl kernel::Module for Rvdo {
         Ok(Self {
             _vdo: vdo,
             _rvdo: rvdo,
+            _late: late,
         })
     }
 }

@@ -31,6 +31,8 @@ void rvdo_random_bytes(u8 *bytes, size_t len);
 unsigned int rvdo_online_cpus(void);
 struct workqueue_struct *rvdo_alloc_workqueue(const char *name, unsigned int max_active);
 void rvdo_destroy_workqueue(struct workqueue_struct *wq);
+void rvdo_pin_module(void);
+void rvdo_unpin_module(void);
 void rvdo_run_plugged(void (*run)(void *context), void *context);
 
 /* Timers. */

@@ -8,6 +8,7 @@
 #include <linux/cpumask.h>
 #include <linux/crc32.h>
 #include <linux/gfp.h>
+#include <linux/module.h>
 #include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
@@ -62,6 +63,17 @@ struct workqueue_struct *rvdo_alloc_workqueue(const char *name, unsigned int max
 void rvdo_destroy_workqueue(struct workqueue_struct *wq)
 {
 	destroy_workqueue(wq);
+}
+
+/* Only when the module is in use anyway. */
+void rvdo_pin_module(void)
+{
+	__module_get(THIS_MODULE);
+}
+
+void rvdo_unpin_module(void)
+{
+	module_put(THIS_MODULE);
 }
 
 /*

@@ -3,12 +3,17 @@
 //! A fixed number of compression requests, and the futures that use them.
 //!
 //! A request owns source and destination until the driver has called back. The future holds them; a future that is dropped
-//! early leaves them to its slot, and the callback frees them: memory is never freed or reused under a device.
+//! early leaves them to its slot, and the callback hands them to the pool, see [`AcompPool::reclaim`], or frees them: memory is
+//! never freed or reused under a device.
+//!
+//! A driver may keep such an abandoned request for ever. So the pool is not freed before the last of them has landed, and
+//! until then neither is the transform, nor can the module go; but nobody waits for that, see [`late`](super::late).
 //!
 //! The pool's lock disables interrupts and is innermost. A callback may come in any context; it stores the result, wakes
 //! and counts, nothing else. There is no policy here: no retry, no fallback, no log line.
 
 use super::acomp::{Acomp, Operation, Request};
+use super::late;
 use super::noio::noio;
 use super::page::{Page, PagePair};
 use super::wake_cell::{Owner, WakeCell};
@@ -24,16 +29,37 @@ use core::task::{Context, Poll};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::{new_condvar, new_spinlock_irq, CondVar, SpinLockIrq};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// What futures and callbacks change.
 struct State {
     /// Slots nobody uses. Has room for all.
     free: KVec<SlotRef>,
+    /// Buffers of abandoned compressions that have landed. Has room for those of all slots.
+    returned: KVec<(Page, PagePair)>,
+    /// Requests in flight whose future is gone.
+    abandoned: usize,
+    /// The pool's owner waits for callbacks that are returning.
+    closing: bool,
+    /// The pool has no owner any more: whoever lands the last request has it freed.
+    late: bool,
 }
 
-/// See the [module documentation](self). Dropping it waits for the requests in flight.
-#[pin_data(PinnedDrop)]
-pub struct AcompPool {
+/// A pool. See the [module documentation](self).
+///
+/// # Invariants
+///
+/// The pointer came from a pinned box. The pool is live, and has no other owner.
+pub struct AcompPool(NonNull<Pool>);
+
+// SAFETY: all it has may be used from any thread, see `Slot` and `Acomp`.
+unsafe impl Send for AcompPool {}
+// SAFETY: as above.
+unsafe impl Sync for AcompPool {}
+
+/// What the requests of a pool share.
+#[pin_data]
+struct Pool {
     slots: KVec<Slot>,
     #[pin]
     state: SpinLockIrq<State>,
@@ -44,7 +70,15 @@ pub struct AcompPool {
     landed: CondVar,
     /// Tasks that wait for a slot.
     available: WaitList,
+    /// Frees the pool.
+    #[pin]
+    work: Work<Pool>,
+    // After the requests on it.
     acomp: Acomp,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Pool { self.work }
 }
 
 /// A request and what belongs to it.
@@ -56,7 +90,7 @@ struct Slot {
     /// The buffers of an abandoned request. Belongs to the future until that abandons the cell, then to the callback.
     orphans: UnsafeCell<Option<Orphans>>,
     /// Set before the first use.
-    pool: NonNull<AcompPool>,
+    pool: NonNull<Pool>,
 }
 
 // SAFETY: who may touch what is said at the fields; a slot is used by one future at a time.
@@ -64,7 +98,7 @@ unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
 
-/// A pointer into [`AcompPool::slots`].
+/// A pointer into [`Pool::slots`].
 #[derive(Clone, Copy)]
 struct SlotRef(NonNull<Slot>);
 
@@ -72,36 +106,69 @@ struct SlotRef(NonNull<Slot>);
 unsafe impl Send for SlotRef {}
 
 /// Buffers without a future.
-#[expect(dead_code, reason = "kept only to be dropped")]
 enum Orphans {
-    Compression(Page, PagePair),
-    Decompression(Page, Page),
+    Pair(Page, PagePair),
+    Pages { _source: Page, _destination: Page },
 }
 
-/// Both buffers of an operation.
-trait Buffers: Send + Unpin {
-    fn orphan(self) -> Orphans;
+/// Where the output of an operation goes.
+pub trait Destination: Send + Unpin + Sized {
+    /// Its address.
+    fn address(&self) -> NonNull<u8>;
+    /// What is left of an abandoned operation.
+    #[expect(private_interfaces, reason = "implemented here only")]
+    fn orphan(self, source: Page) -> Orphans;
 }
 
-impl Buffers for (Page, PagePair) {
-    fn orphan(self) -> Orphans {
-        Orphans::Compression(self.0, self.1)
+#[expect(private_interfaces, reason = "implemented here only")]
+impl Destination for Page {
+    fn address(&self) -> NonNull<u8> {
+        self.as_raw()
+    }
+
+    fn orphan(self, source: Page) -> Orphans {
+        Orphans::Pages {
+            _source: source,
+            _destination: self,
+        }
     }
 }
 
-impl Buffers for (Page, Page) {
-    fn orphan(self) -> Orphans {
-        Orphans::Decompression(self.0, self.1)
+#[expect(private_interfaces, reason = "implemented here only")]
+impl Destination for PagePair {
+    fn address(&self) -> NonNull<u8> {
+        self.as_raw()
+    }
+
+    fn orphan(self, source: Page) -> Orphans {
+        Orphans::Pair(source, self)
     }
 }
 
 impl AcompPool {
     /// A pool of `requests` requests on `acomp`. Process context, may sleep.
-    pub fn new(acomp: Acomp, requests: usize) -> Result<Pin<KBox<Self>>> {
-        noio(|| Self::allocate(acomp, requests))
+    pub fn new(acomp: Acomp, requests: usize) -> Result<Self> {
+        let pool = noio(|| Self::allocate(acomp, requests))?;
+        // SAFETY: a `Pool` stays where it is until `release_box` puts the box together again.
+        let pool = KBox::into_raw(unsafe { Pin::into_inner_unchecked(pool) });
+        // INVARIANT: just made.
+        let this = Self(NonNull::new(pool).ok_or(EINVAL)?);
+        // SAFETY: nobody else knows of the pool yet. The slots are not pinned structurally.
+        for slot in unsafe { &mut (*pool).slots }.iter_mut() {
+            slot.pool = this.0;
+        }
+        let mut state = this.pool().state.lock();
+        for slot in this.pool().slots.iter() {
+            let _ = state
+                .free
+                .push_within_capacity(SlotRef(NonNull::from(slot)));
+        }
+        drop(state);
+        Ok(this)
     }
 
-    fn allocate(acomp: Acomp, requests: usize) -> Result<Pin<KBox<Self>>> {
+    fn allocate(acomp: Acomp, requests: usize) -> Result<Pin<KBox<Pool>>> {
+        late::is_ready()?;
         let mut slots = KVec::with_capacity(requests, GFP_KERNEL)?;
         for _ in 0..requests {
             let slot = Slot {
@@ -115,48 +182,49 @@ impl AcompPool {
         }
         let state = State {
             free: KVec::with_capacity(requests, GFP_KERNEL)?,
+            returned: KVec::with_capacity(requests, GFP_KERNEL)?,
+            abandoned: 0,
+            closing: false,
+            late: false,
         };
         let available = WaitList::new()?;
-        let pool = KBox::pin_init(
-            pin_init!(Self {
+        KBox::pin_init(
+            pin_init!(Pool {
                 slots,
                 state <- new_spinlock_irq!(state, "rvdo::AcompPool"),
                 in_flight: AtomicUsize::new(0),
                 landed <- new_condvar!("rvdo::AcompPool::landed"),
                 available,
+                work <- new_work!("rvdo::AcompPool::work"),
                 acomp,
             }),
             GFP_KERNEL,
-        )?;
-        Ok(Self::tie(pool))
+        )
     }
 
-    /// Tells the slots where their pool is, now that it stays there.
-    fn tie(mut pool: Pin<KBox<Self>>) -> Pin<KBox<Self>> {
-        let address = NonNull::from(&*pool);
-        // SAFETY: `slots` is not pinned structurally.
-        let slots = unsafe { &mut pool.as_mut().get_unchecked_mut().slots };
-        for slot in slots.iter_mut() {
-            slot.pool = address;
-        }
-        let mut state = pool.state.lock();
-        for slot in pool.slots.iter() {
-            let _ = state
-                .free
-                .push_within_capacity(SlotRef(NonNull::from(slot)));
-        }
-        drop(state);
-        pool
+    fn pool(&self) -> &Pool {
+        // SAFETY: by the invariant.
+        unsafe { self.0.as_ref() }
     }
 
     /// The transform.
     pub fn acomp(&self) -> &Acomp {
-        &self.acomp
+        &self.pool().acomp
     }
 
     /// Number of requests the driver has now.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.pool().in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How many of those nobody waits for any more.
+    pub fn abandoned(&self) -> usize {
+        self.pool().state.lock().abandoned
+    }
+
+    /// The buffers of an abandoned operation whose destination was a pair of pages, after the driver has returned them.
+    pub fn reclaim(&self) -> Option<(Page, PagePair)> {
+        self.pool().state.lock().returned.pop()
     }
 
     /// Compresses `source` into the first `limit` bytes of `destination` (at most all of it).
@@ -169,52 +237,81 @@ impl AcompPool {
         destination: PagePair,
         limit: usize,
     ) -> (Page, PagePair, Result<usize>) {
-        let lease = self.lease().await;
+        let lease = self.pool().lease().await;
         let limit = limit.min(destination.len());
+        let buffers = (source, destination);
         // SAFETY: pages are contiguous lowmem. `Flight` owns both buffers, or leaves them to the callback.
-        unsafe {
-            lease.start(
-                Operation::Compress,
-                &source[..],
-                destination.as_raw(),
-                limit,
-            )
-        };
-        let ((source, destination), result) = Flight {
-            lease,
-            limit,
-            buffers: Some((source, destination)),
-        }
-        .await;
+        unsafe { lease.start(Operation::Compress, &buffers.0[..], &buffers.1, limit) };
+        let ((source, destination), result) = Flight::new(lease, limit, buffers).await;
         (source, destination, result)
     }
 
     /// Decompresses `source[range]` into `destination`. An invalid range is `EINVAL`.
     ///
-    /// `Ok(n)`: the driver says it wrote `n` bytes, at most all of `destination`. Otherwise as
-    /// [`compress`](Self::compress).
-    pub async fn decompress(
+    /// `Ok(n)`: the driver says it wrote `n` bytes, at most one page. Otherwise as [`compress`](Self::compress).
+    pub async fn decompress<D: Destination>(
         &self,
         source: Page,
         range: Range<usize>,
-        destination: Page,
-    ) -> (Page, Page, Result<usize>) {
-        let lease = self.lease().await;
-        let limit = destination.len();
-        let Some(data) = source.get(range) else {
-            return (source, destination, Err(EINVAL));
+        destination: D,
+    ) -> (Page, D, Result<usize>) {
+        let lease = self.pool().lease().await;
+        let limit = source.len();
+        let buffers = (source, destination);
+        let Some(data) = buffers.0.get(range) else {
+            return (buffers.0, buffers.1, Err(EINVAL));
         };
         // SAFETY: as for `compress`.
-        unsafe { lease.start(Operation::Decompress, data, destination.as_raw(), limit) };
-        let ((source, destination), result) = Flight {
-            lease,
-            limit,
-            buffers: Some((source, destination)),
-        }
-        .await;
+        unsafe { lease.start(Operation::Decompress, data, &buffers.1, limit) };
+        let ((source, destination), result) = Flight::new(lease, limit, buffers).await;
         (source, destination, result)
     }
+}
 
+impl Drop for AcompPool {
+    /// Does not wait for requests that were abandoned.
+    fn drop(&mut self) {
+        let pool = self.pool();
+        let mut state = pool.state.lock();
+        state.closing = true;
+        // All futures are gone; those that got an answer got it from a callback that may be returning still.
+        while pool.in_flight.load(Ordering::Acquire) != state.abandoned {
+            pool.landed.wait(&mut state);
+        }
+        if state.abandoned > 0 {
+            late::pin_module();
+            state.late = true;
+            return;
+        }
+        drop(state);
+        // SAFETY: no request is in flight, and we own the pool.
+        drop(unsafe { release_box(self.0) });
+    }
+}
+
+/// The box that an [`AcompPool`] was made of.
+///
+/// # Safety
+///
+/// The caller owns the pool.
+unsafe fn release_box(pool: NonNull<Pool>) -> Pin<KBox<Pool>> {
+    // SAFETY: by the contract and the invariant of `AcompPool`.
+    unsafe { Pin::new_unchecked(KBox::from_raw(pool.as_ptr())) }
+}
+
+impl WorkItem for Pool {
+    type Pointer = Pin<KBox<Pool>>;
+
+    /// The last request of a pool without an owner has landed.
+    fn run(this: Pin<KBox<Pool>>) {
+        // The callback that landed it holds the lock until it needs the pool no more.
+        drop(this.state.lock());
+        drop(this);
+        late::unpin_module();
+    }
+}
+
+impl Pool {
     /// Waits for a free slot.
     async fn lease(&self) -> Lease<'_> {
         let slot = self
@@ -240,30 +337,39 @@ impl AcompPool {
         self.available.wake_one();
     }
 
-    /// A callback is through. The pool may be gone when the lock is free again.
-    fn land(&self) {
-        let _state = self.state.lock();
-        if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.landed.notify_all();
+    /// The request of `slot` was abandoned, and is over now.
+    fn release_abandoned(&self, slot: &Slot) {
+        // SAFETY: abandoned, so the orphans are the callback's.
+        let orphans = unsafe { (*slot.orphans.get()).take() };
+        let mut state = self.state.lock();
+        state.abandoned = state.abandoned.wrapping_sub(1);
+        if let Some(Orphans::Pair(source, destination)) = orphans {
+            // Freed if nobody reclaims them and there are too many.
+            let _ = state.returned.push_within_capacity((source, destination));
         }
+        drop(state);
+        self.release(slot);
     }
 }
 
-#[pinned_drop]
-impl PinnedDrop for AcompPool {
-    /// Waits until the driver has given every request back, uninterruptibly: it may write to their memory until then.
-    fn drop(self: Pin<&mut Self>) {
-        let this = self.as_ref().get_ref();
-        let mut state = this.state.lock();
-        while this.in_flight.load(Ordering::Acquire) != 0 {
-            this.landed.wait(&mut state);
-        }
+/// A callback is through. The pool may be gone when its lock is free again.
+fn land(pool: NonNull<Pool>) {
+    // SAFETY: the pool is there until `in_flight` has been counted down and the lock is free.
+    let this = unsafe { pool.as_ref() };
+    let state = this.state.lock();
+    let is_last = this.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
+    if state.late && is_last {
+        // SAFETY: `late` means that the pool has no owner, and no other request can be the last.
+        late::enqueue(unsafe { release_box(pool) });
+    } else if state.closing {
+        this.landed.notify_all();
     }
+    drop(state);
 }
 
 /// The exclusive use of a slot.
 struct Lease<'a> {
-    pool: &'a AcompPool,
+    pool: &'a Pool,
     slot: &'a Slot,
     /// Whether the slot goes to the callback instead of back to the pool.
     kept: bool,
@@ -274,7 +380,13 @@ impl Lease<'_> {
     ///
     /// Source and destination are physically contiguous lowmem that belongs to the driver until the slot's cell is
     /// complete. Called once per lease.
-    unsafe fn start(&self, operation: Operation, source: &[u8], target: NonNull<u8>, limit: usize) {
+    unsafe fn start(
+        &self,
+        operation: Operation,
+        source: &[u8],
+        destination: &impl Destination,
+        limit: usize,
+    ) {
         let slot = self.slot;
         slot.cell.arm();
         self.pool.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -282,12 +394,18 @@ impl Lease<'_> {
         let context = core::ptr::from_ref(slot).cast_mut().cast();
         // SAFETY: the lease makes the request ours, the pool outlives its requests in flight; the rest by the contract.
         let started = unsafe {
-            slot.request
-                .start(operation, source, target, capacity, done, context)
+            slot.request.start(
+                operation,
+                source,
+                destination.address(),
+                capacity,
+                done,
+                context,
+            )
         };
         if started != EINPROGRESS.to_errno() && started != EBUSY.to_errno() {
             // Over already, and `done` will not be called. We borrow the pool, so nobody waits for the count.
-            finish(self.pool, slot, started);
+            let _ = slot.finish(started);
             self.pool.in_flight.fetch_sub(1, Ordering::Release);
         }
     }
@@ -302,15 +420,25 @@ impl Drop for Lease<'_> {
 }
 
 /// A started operation, and the buffers it uses.
-struct Flight<'a, B: Buffers> {
+struct Flight<'a, D: Destination> {
     lease: Lease<'a>,
     limit: usize,
     /// `None` once the output has been returned.
-    buffers: Option<B>,
+    buffers: Option<(Page, D)>,
 }
 
-impl<B: Buffers> Future for Flight<'_, B> {
-    type Output = (B, Result<usize>);
+impl<'a, D: Destination> Flight<'a, D> {
+    fn new(lease: Lease<'a>, limit: usize, buffers: (Page, D)) -> Self {
+        Self {
+            lease,
+            limit,
+            buffers: Some(buffers),
+        }
+    }
+}
+
+impl<D: Destination> Future for Flight<'_, D> {
+    type Output = ((Page, D), Result<usize>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let slot = self.lease.slot;
@@ -333,31 +461,34 @@ impl<B: Buffers> Future for Flight<'_, B> {
     }
 }
 
-impl<B: Buffers> Drop for Flight<'_, B> {
+impl<D: Destination> Drop for Flight<'_, D> {
     fn drop(&mut self) {
-        let Some(buffers) = self.buffers.take() else {
+        let Some((source, destination)) = self.buffers.take() else {
             return;
         };
         let slot = self.lease.slot;
         let orphans = slot.orphans.get();
         // SAFETY: until the cell is abandoned this belongs to the future.
-        unsafe { *orphans = Some(buffers.orphan()) };
+        unsafe { *orphans = Some(destination.orphan(source)) };
         match slot.cell.abandon() {
-            // The callback frees the buffers and the slot.
-            Owner::Other => self.lease.kept = true,
+            // The callback frees the slot. It may have been here already.
+            Owner::Other => {
+                self.lease.kept = true;
+                let mut state = self.lease.pool.state.lock();
+                state.abandoned = state.abandoned.wrapping_add(1);
+            }
             // SAFETY: the operation is over, nobody else looks.
             Owner::Caller => drop(unsafe { (*orphans).take() }),
         }
     }
 }
 
-/// The operation of `slot` ended with `result`. In any context. The slot may not be used afterwards.
-fn finish(pool: &AcompPool, slot: &Slot, result: c_int) {
-    slot.result.store(result, Ordering::Relaxed);
-    if slot.cell.complete() == Owner::Caller {
-        // SAFETY: abandoned, so the orphans are the callback's.
-        drop(unsafe { (*slot.orphans.get()).take() });
-        pool.release(slot);
+impl Slot {
+    /// The operation ended with `result`. In any context. [`Owner::Caller`] if it had been abandoned; otherwise the slot may
+    /// not be used afterwards.
+    fn finish(&self, result: c_int) -> Owner {
+        self.result.store(result, Ordering::Relaxed);
+        self.cell.complete()
     }
 }
 
@@ -373,8 +504,10 @@ unsafe extern "C" fn done(context: *mut c_void, result: c_int) {
     }
     // SAFETY: by the contract.
     let slot = unsafe { &*context.cast::<Slot>() };
-    // SAFETY: set in `tie`; the pool waits for `land`.
-    let pool = unsafe { slot.pool.as_ref() };
-    finish(pool, slot, result);
-    pool.land();
+    let pool = slot.pool;
+    if slot.finish(result) == Owner::Caller {
+        // SAFETY: set in `new`; the pool is there until the request has landed.
+        unsafe { pool.as_ref() }.release_abandoned(slot);
+    }
+    land(pool);
 }

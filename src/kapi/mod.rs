@@ -16,6 +16,7 @@ pub mod block_on;
 pub mod crc32;
 pub mod device_mapper;
 pub mod executor;
+pub mod late;
 pub mod links_lock;
 pub mod lz4_fast;
 pub mod noio;

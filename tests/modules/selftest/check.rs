@@ -27,9 +27,9 @@ const SERVERS: usize = 16;
 
 /// What the tasks work with.
 pub(crate) struct Shared {
-    pub(crate) pool: Pin<KBox<AcompPool>>,
+    pub(crate) pool: AcompPool,
     /// The pool that decompresses, if it is another one.
-    back: Option<Pin<KBox<AcompPool>>>,
+    back: Option<AcompPool>,
     queue: BioQueue,
 }
 

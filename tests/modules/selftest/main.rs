@@ -28,6 +28,7 @@ mod rt_tests;
 
 use check::Check;
 use kapi::device_mapper::Registration;
+use kapi::late::LateQueue;
 use pass::Pass;
 
 module! {
@@ -48,10 +49,12 @@ struct Selftest {
     _pass: Registration<Pass>,
     _second: Option<Registration<Pass>>,
     _check: Registration<Check>,
+    _late: LateQueue,
 }
 
 impl kernel::Module for Selftest {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        let late = LateQueue::new()?;
         let nothing = kernel::sync::Arc::new((), GFP_KERNEL)?;
         let second = match module_parameters::second_name.value() {
             true => Some(Registration::new(c"rvdo-pass2", module, nothing.clone())?),
@@ -61,6 +64,7 @@ impl kernel::Module for Selftest {
             _pass: Registration::new(c"rvdo-pass", module, nothing.clone())?,
             _second: second,
             _check: Registration::new(c"rvdo-check", module, nothing.clone())?,
+            _late: late,
         })
     }
 }

@@ -38,7 +38,8 @@ eventually() {
 in_flight_is() { [ "$(ask in_flight)" = "$1" ]; }
 counter_is() { [ "$(counter "$1")" = "$2" ]; }
 has_answered_since() { [ "$(counter answered)" -gt "$1" ]; }
-is_gone() { ! dmsetup info check >/dev/null 2>&1; }
+uses() { cat "/sys/module/$1/refcnt"; }
+is_unused() { [ "$(uses "$1")" = 0 ]; }
 
 case_begin preferred
 need create deflate 64
@@ -130,15 +131,28 @@ eventually in_flight_is 0
 round_trips "the pool is whole" 128 8 896 128 0 0 7
 engine hold_every=1
 same "given up" "$(ask abandon 64)" "pending 64 ready 0"
-# The pool waits for them.
-dmsetup remove check &
-remover=$!
-eventually is_gone
-check kill -0 $remover
+# Nobody waits for them; they keep both modules, until they are answered.
+check dmsetup remove check
 same "held" "$(counter in_flight)" 64
+same "module in use" "$(uses rvdo_selftest)" 1
+rmmod rvdo_selftest 2>/dev/null && fail "the module went under the engine"
+rmmod fake_iaa 2>/dev/null && fail "the engine went with requests"
 engine hold_every=0
-check wait $remover
+eventually is_unused rvdo_selftest
+eventually is_unused fake_iaa
 same "all answered" "$(counter in_flight)" 0
+# Again, with both modules unloaded as soon as that can be.
+for round in 1 2 3 4 5; do
+	need create deflate-iaa 64
+	engine hold_every=1 context=$((round % 3))
+	same "given up" "$(ask abandon 20)" "pending 20 ready 0"
+	check dmsetup remove check
+	engine hold_every=0
+	eventually rmmod rvdo_selftest 2>/dev/null
+	eventually rmmod fake_iaa 2>/dev/null
+	need load fake_iaa
+	need load rvdo_selftest
+done
 
 case_begin never-answers
 need create deflate-iaa 64

@@ -4,12 +4,12 @@
 //!
 //! A driver that computes on the CPU works on the caller's pages. One that calls back works on pages of its own, of which there is a
 //! fixed number: so a caller that has waited long enough can go on with its data while the driver still has the copy. The pages of
-//! a call that was given up are freed when the driver answers after all; a driver that never answers uses up its pages, and is
-//! not asked any more then. The lock of the pages is held to take or give back a set.
+//! a call that was given up are used again when the driver answers after all; a driver that never answers uses up its pages, and is
+//! not asked any more then. The lock of the pages is held to take or give back a set; the pool's nests inside it.
 
 use core::future::{poll_fn, Future};
 use core::ops::Range;
-use core::pin::{pin, Pin};
+use core::pin::pin;
 use core::task::Poll;
 
 use kernel::prelude::*;
@@ -37,12 +37,28 @@ const PATIENCE_MS: u32 = 3000;
 /// After so many results in a row that do not fit, and again after as many, software is asked whether the data is to blame.
 const SUSPICIOUS: u32 = 8;
 
-/// Pages that a driver works on while the caller keeps its own.
+/// What a driver works on while the caller keeps its own pages.
 struct Kit {
     timer: Timer,
     source: Page,
-    packed: PagePair,
-    plain: Page,
+    destination: PagePair,
+}
+
+/// Kits that are not in use, in parts: the timer of a call that was given up comes back before the pages.
+struct Kits {
+    timers: rt::Vec<Timer>,
+    pages: rt::Vec<(Page, PagePair)>,
+}
+
+impl Kits {
+    fn new(count: usize) -> Result<Self> {
+        Ok(Self {
+            timers: rt::Vec::from_fn(count, |_| Timer::new())?,
+            pages: rt::Vec::from_fn(count, |_| {
+                Ok::<_, rt::AllocError>((Page::new()?, PagePair::new()?))
+            })?,
+        })
+    }
 }
 
 /// How a call ended.
@@ -62,13 +78,13 @@ pub(super) enum Outcome<T> {
 /// A driver.
 pub(super) struct Driver {
     // Goes before what registers its algorithm.
-    pool: Pin<KBox<AcompPool>>,
+    pool: AcompPool,
     _algorithm: Option<AcceleratedLz4>,
     format: StreamFormat,
     figures: rt::Arc<Figures>,
     back_off: BackOff,
     /// `None` for a driver that computes on the CPU.
-    kits: Option<SpinLock<rt::Vec<Kit>>>,
+    kits: Option<SpinLock<Kits>>,
     /// Results in a row that did not fit.
     refusals: rt::atomic::AtomicU32,
     since: Instant<Monotonic>,
@@ -119,14 +135,7 @@ impl Driver {
 
     fn with_acomp(acomp: Acomp, format: StreamFormat, figures: rt::Arc<Figures>) -> Result<Self> {
         let (requests, kits) = if acomp.is_async() {
-            let kits = rt::Vec::from_fn(ASYNCHRONOUS_REQUESTS, |_| {
-                Ok::<_, rt::AllocError>(Kit {
-                    timer: Timer::new()?,
-                    source: Page::new()?,
-                    packed: PagePair::new()?,
-                    plain: Page::new()?,
-                })
-            })?;
+            let kits = Kits::new(ASYNCHRONOUS_REQUESTS)?;
             (ASYNCHRONOUS_REQUESTS, Some(SpinLock::new(kits)?))
         } else {
             (SYNCHRONOUS_REQUESTS, None)
@@ -165,7 +174,12 @@ impl Driver {
 
     /// Whether the driver is being left alone.
     pub(super) fn is_backing_off(&self) -> bool {
-        self.back_off.is_open()
+        self.back_off.is_open() || self.is_used_up()
+    }
+
+    /// Whether the driver has all its pages and answers none of the calls.
+    fn is_used_up(&self) -> bool {
+        self.is_async() && self.pool.abandoned() >= ASYNCHRONOUS_REQUESTS
     }
 
     fn now_us(&self) -> u64 {
@@ -202,13 +216,37 @@ impl Driver {
     }
 
     fn take_kit(&self) -> Option<Kit> {
-        self.kits.as_ref()?.lock().pop()
+        let mut kits = self.kits.as_ref()?.lock();
+        if kits.pages.is_empty() {
+            while let Some(pages) = self.pool.reclaim() {
+                // There is room for all of them.
+                let _ = kits.pages.push_within_capacity(pages);
+            }
+        }
+        let (source, destination) = kits.pages.pop()?;
+        // There are as many timers, and they come back sooner.
+        let timer = kits.timers.pop()?;
+        Some(Kit {
+            timer,
+            source,
+            destination,
+        })
+    }
+
+    fn give_timer(&self, timer: Timer) {
+        if let Some(kits) = &self.kits {
+            // There is room for all of them.
+            let _ = kits.lock().timers.push_within_capacity(timer);
+        }
     }
 
     fn give_kit(&self, kit: Kit) {
         if let Some(kits) = &self.kits {
-            // There is room for all of them.
-            let _ = kits.lock().push_within_capacity(kit);
+            let mut kits = kits.lock();
+            let _ = kits.timers.push_within_capacity(kit.timer);
+            let _ = kits
+                .pages
+                .push_within_capacity((kit.source, kit.destination));
         }
     }
 
@@ -236,21 +274,21 @@ impl Driver {
         let Kit {
             mut timer,
             mut source,
-            packed,
-            plain,
+            destination,
         } = kit;
         source.copy_from_slice(&src[..]);
         self.figures.calls.increment();
         self.figures.outstanding.increment();
-        let call = self.pool.compress(source, packed, limit);
+        let call = self.pool.compress(source, destination, limit);
         let answer = within(call, timer.sleep(PATIENCE_MS)).await;
         self.figures.outstanding.decrement();
-        let Some((source, packed, result)) = answer else {
+        let Some((source, destination, result)) = answer else {
+            self.give_timer(timer);
             self.stalled();
             return (src, dst, Outcome::Trouble);
         };
         let result = result.and_then(|bytes| {
-            match (dst.get_mut(..bytes), packed.get(..bytes)) {
+            match (dst.get_mut(..bytes), destination.get(..bytes)) {
                 (Some(to), Some(from)) => to.copy_from_slice(from),
                 _ => return Err(EOVERFLOW),
             }
@@ -259,8 +297,7 @@ impl Driver {
         self.give_kit(Kit {
             timer,
             source,
-            packed,
-            plain,
+            destination,
         });
         let outcome = self.compressed(start, result);
         (src, dst, outcome)
@@ -299,6 +336,13 @@ impl Driver {
         self.figures.stalls.increment();
         self.figures.errors.increment();
         self.failed(true);
+        if self.pool.abandoned() == ASYNCHRONOUS_REQUESTS {
+            rt::warn!(
+                "{} has not answered {} calls, as many as it can have: it is not asked before it does",
+                self.name(),
+                ASYNCHRONOUS_REQUESTS
+            );
+        }
     }
 
     /// Decompresses `src[range]` into `dst`, which has a whole block then.
@@ -333,24 +377,25 @@ impl Driver {
         let Kit {
             mut timer,
             source,
-            packed,
-            plain,
+            destination,
         } = kit;
         self.figures.decompress_calls.increment();
         self.figures.outstanding.increment();
-        let call = self.pool.decompress(source, 0..bytes, plain);
+        let call = self.pool.decompress(source, 0..bytes, destination);
         let answer = within(call, timer.sleep(PATIENCE_MS)).await;
         self.figures.outstanding.decrement();
-        let Some((source, plain, result)) = answer else {
+        let Some((source, destination, result)) = answer else {
+            self.give_timer(timer);
             self.stalled();
             return (src, dst, Outcome::Trouble);
         };
-        dst.copy_from_slice(&plain[..]);
+        if let Some(plain) = destination.get(..PAGE_BYTES) {
+            dst.copy_from_slice(plain);
+        }
         self.give_kit(Kit {
             timer,
             source,
-            packed,
-            plain,
+            destination,
         });
         let outcome = self.decompressed(start, result);
         (src, dst, outcome)
@@ -416,6 +461,19 @@ impl Driver {
             Outcome::Trouble | Outcome::NotAsked => true,
             Outcome::DoesNotFit | Outcome::Corrupt => false,
         })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let abandoned = self.pool.abandoned();
+        if abandoned > 0 {
+            rt::warn!(
+                "{} goes without having answered {} calls: their memory, and this module, stay until it does",
+                self.name(),
+                abandoned
+            );
+        }
     }
 }
 
