@@ -160,7 +160,7 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
         }
     }
 
-    /// Closes all bins. What comes later may enter a bin again; see `on_bin` for how a write that a flush waits for gets out.
+    /// Closes all bins. What comes later may enter a bin again.
     pub fn flush(&self) {
         let mut state = self.state.lock();
         while let Some(bin) = state.open.first().copied() {

@@ -187,7 +187,8 @@ impl<E: Env> Volume<E> {
     /// Waits until every write that has been acknowledged is recorded in the journal and mapped.
     pub(super) async fn settle(&self) {
         let generation = self.flusher.close_generation().await;
-        // Members that reach the packer later see that their generation is closed, and do not stay there.
+        // No member gets there later.
+        self.flusher.wait_for_packed(generation).await;
         self.packer.flush();
         self.flusher.wait_for(generation).await;
     }

@@ -54,6 +54,7 @@ impl<E: Env> Volume<E> {
             Err(error) => return (buffers, Err(error)),
         };
         if is_zero(&buffers.data) {
+            ticket.membership.packed();
             pending.acknowledge();
             let result = pin!(self.remap(location, Mapping::ZERO_BLOCK)).await;
             return (buffers, result);
@@ -95,6 +96,7 @@ impl<E: Env> Volume<E> {
             .await
         {
             Entry::Duplicate(claimed) => {
+                ticket.membership.packed();
                 // Dropping `home` gives the block back.
                 let mapping = claimed.mapping();
                 (
@@ -108,7 +110,10 @@ impl<E: Env> Volume<E> {
             Entry::Agent(agent) => {
                 pin!(self.place_alone(ticket, deferred, home, Some(agent), buffers)).await
             }
-            Entry::Bypass => pin!(self.write_raw(home, None, buffers)).await,
+            Entry::Bypass => {
+                ticket.membership.packed();
+                pin!(self.write_raw(home, None, buffers)).await
+            }
         }
     }
 
@@ -125,25 +130,30 @@ impl<E: Env> Volume<E> {
             agent.as_ref().is_some_and(AgentLock::is_contended) || ticket.lock.is_contended();
         let home = match home {
             Ok(home) if self.compresses() && !deferred && !wanted => home,
-            other => return pin!(self.write_raw(other, agent, buffers)).await,
+            other => {
+                ticket.membership.packed();
+                return pin!(self.write_raw(other, agent, buffers)).await;
+            }
         };
         let (buffers, compressed) = pin!(self.compress(buffers)).await;
         let fragment =
             compressed.and_then(|made| Some((made.format, buffers.compressed.get(..made.bytes)?)));
         let Some((format, fragment)) = fragment else {
+            ticket.membership.packed();
             return pin!(self.write_raw(Ok(home), agent, buffers)).await;
         };
         let packed = self
             .packer
             .pack(format, fragment, home, |bin| {
                 let undisturbed = ticket.lock.enter_bin(bin)
-                    && ticket.membership.is_current()
                     && agent.as_ref().is_none_or(|agent| agent.enter_bin(bin));
                 if !undisturbed {
                     self.packer.kick(bin);
                 }
+                ticket.membership.packed();
             })
             .await;
+        ticket.membership.packed();
         ticket.lock.leave_bin();
         match packed {
             Packed::Stored { pin, mapping } => (buffers, Ok(publish(mapping, pin, agent))),

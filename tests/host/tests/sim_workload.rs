@@ -231,6 +231,48 @@ fn impossible_usage_makes_a_volume_read_only() {
     });
 }
 
+/// Writes that are in flight when a flush arrives are packed with each other all the same.
+#[test]
+fn writes_that_a_flush_waits_for_share_blocks() {
+    Sim::seeds(650..654).run(|sim| {
+        sim.format(Shape::SMALL);
+        sim.start()?;
+        // Of 32 clients one or the other flushes all the time.
+        sim.work(Workload {
+            clients: 32,
+            reads: 0,
+            discards: 0,
+            fua: 0,
+            partial: 0,
+            races: 0,
+            flushes: 10,
+            data: DataMix {
+                duplicate: 0,
+                compressible: 100,
+                barely: 0,
+                ..DataMix::COMPRESSIBLE
+            },
+            ..Workload::new(2_000)
+        })?;
+        let volume = sim.volume().clone();
+        let packer = &volume.store().statistics().packer;
+        let (fragments, blocks) = (
+            packer.compressed_fragments_written.get(),
+            packer.compressed_blocks_written.get(),
+        );
+        drop(volume);
+        // If each of them left the packer as soon as it got there, 950 would be in some 300 blocks.
+        assert!(
+            fragments > 1_600,
+            "{fragments} fragments in {blocks} blocks"
+        );
+        assert!(blocks < 270, "{fragments} fragments in {blocks} blocks");
+        sim.read_back()?;
+        sim.stop()?;
+        sim.audit_saved()
+    });
+}
+
 /// Volumes of all shapes on all kinds of hardware; see `scenario.rs`.
 #[test]
 fn any_life_of_a_volume_ends_well() {
