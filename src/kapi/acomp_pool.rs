@@ -65,7 +65,7 @@ struct Pool {
     state: SpinLockIrq<State>,
     /// Requests the driver has, including callbacks that have not returned. A callback counts down under the lock.
     in_flight: AtomicUsize,
-    /// `in_flight` became 0.
+    /// A request has landed, and `closing` is set.
     #[pin]
     landed: CondVar,
     /// Tasks that wait for a slot.

@@ -2,6 +2,7 @@
 # A compression engine that goes away, does not answer, is exchanged or was never there: the volume stays usable and right.
 . /job/lib.sh
 . /job/volume.sh
+. /job/compression.sh
 
 disk=$(blank_disk /dev/vda)
 model=/tmp/case/model
@@ -9,13 +10,6 @@ mib=128
 mkdir -p /tmp/case
 modprobe -a lz4 deflate
 need load rvdo
-parameters=/sys/module/fake_iaa/parameters
-engine() { # NAME=VALUE...
-	local setting
-	for setting; do echo "${setting#*=}" >"$parameters/${setting%%=*}"; done
-}
-# figure DRIVER FIELD: a value of the group of a driver in compress-stats.
-figure() { ask v compress-stats | grep -o "\b$1 : {[^}]*" | grep -o "\b$2 : [0-9]*" | head -1 | sed 's/.* : //'; }
 # store FILE AT_MIB: writes it there and into the model. A flush has the packer store what is still being compressed as it is, so
 # this waits until nothing is.
 store() {
@@ -35,7 +29,7 @@ survives() {
 	store /tmp/case/part $((rounds % 4))
 	check holds /dev/mapper/v $model
 	stays_normal v
-	echo "$1: driver $(compress_stat_of v driver), backing off $(compress_stat_of v backing_off), fallbacks $(compress_stat_of v fallbacks), errors $(figure deflate-iaa errors) $(figure deflate-iaa decompress_errors), stalls $(compress_stat_of v stalls)"
+	echo "$1: driver $(compress_stat_of v driver), backing off $(compress_stat_of v backing_off), fallbacks $(compress_stat_of v fallbacks), errors $(figure v deflate-iaa errors) $(figure v deflate-iaa decompress_errors), stalls $(compress_stat_of v stalls)"
 }
 # A driver that was left alone is tried again after a while; then everything is as before.
 comes_back() {
@@ -57,7 +51,7 @@ truncate -s 5M $model
 need start rvdo v "$disk" $mib 4096 compression on upgrade on compressionType deflate-iaa
 survives "good"
 same driver "$(compress_stat_of v driver)" deflate-iaa
-[ "$(figure deflate-iaa decompress_calls)" -gt 100 ] || fail "the engine does not decompress: $(ask v compress-stats)"
+[ "$(figure v deflate-iaa decompress_calls)" -gt 100 ] || fail "the engine does not decompress: $(ask v compress-stats)"
 
 case_begin gone-half-way
 blocks 1024 "half way" 0 compressible >/tmp/case/part
@@ -92,9 +86,9 @@ need load fake_iaa
 check ask v compress-accelerators deflate-iaa
 check ask v decompress-accelerators none
 same driver "$(compress_stat_of v driver)" deflate-iaa
-before=$(figure deflate-iaa decompress_calls)
+before=$(figure v deflate-iaa decompress_calls)
 survives "compression only"
-same "engine decompressions" "$(figure deflate-iaa decompress_calls)" "$before"
+same "engine decompressions" "$(figure v deflate-iaa decompress_calls)" "$before"
 check dmsetup remove v
 
 case_begin absent
