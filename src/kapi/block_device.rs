@@ -27,10 +27,10 @@ use kernel::prelude::*;
 
 use crate::bindings as b;
 use crate::kapi::bio::BlockStatus;
+use crate::kapi::bio_stage::BioStage;
 use crate::kapi::device_mapper::DmDevice;
 use crate::kapi::noio::noio;
 use crate::kapi::page_io::{Command, Pool};
-use crate::kapi::write_stage::WriteStage;
 use crate::rt::Page;
 
 /// Flushes that can be in flight at a time.
@@ -117,7 +117,7 @@ pub struct BlockDevice {
     device: NonNull<b::block_device>,
     pages: Pool<Page>,
     flushes: Pool<()>,
-    stage: WriteStage,
+    stage: BioStage,
     // After the pools, so that the device is open while they are in use.
     _file: OpenFile,
 }
@@ -145,7 +145,7 @@ impl BlockDevice {
             device: bdev,
             pages,
             flushes,
-            stage: noio(WriteStage::new)?,
+            stage: noio(BioStage::new)?,
             // INVARIANT: both come from the same `dm_dev`.
             _file: file,
         })
@@ -182,42 +182,64 @@ impl BlockDevice {
         page: Page,
         flags: IoFlags,
     ) -> impl Future<Output = (Page, BlockStatus)> + Send + '_ {
-        let command = Command {
-            operation: b::req_op_REQ_OP_READ | flags.0,
-            sector,
-            stage: None,
-        };
-        self.pages.transfer(command, page)
+        self.transfer(b::req_op_REQ_OP_READ | flags.0, sector, page, None)
     }
 
-    /// Writes `page` from `sector` on. With [`IoFlags::NONE`] it is sent together with others, see
-    /// [`BlockDevice::send_writes`].
+    /// Writes `page` from `sector` on.
     pub fn write(
         &self,
         sector: u64,
         page: Page,
         flags: IoFlags,
     ) -> impl Future<Output = (Page, BlockStatus)> + Send + '_ {
+        self.transfer(b::req_op_REQ_OP_WRITE | flags.0, sector, page, None)
+    }
+
+    /// Reads into `page` from `sector` on, together with others. [`BlockDevice::send_grouped`] has to run.
+    pub fn read_grouped(
+        &self,
+        sector: u64,
+        page: Page,
+    ) -> impl Future<Output = (Page, BlockStatus)> + Send + '_ {
+        self.transfer(b::req_op_REQ_OP_READ, sector, page, Some(&self.stage))
+    }
+
+    /// Writes `page` from `sector` on, together with others. [`BlockDevice::send_grouped`] has to run.
+    pub fn write_grouped(
+        &self,
+        sector: u64,
+        page: Page,
+    ) -> impl Future<Output = (Page, BlockStatus)> + Send + '_ {
+        self.transfer(b::req_op_REQ_OP_WRITE, sector, page, Some(&self.stage))
+    }
+
+    fn transfer<'a>(
+        &'a self,
+        operation: b::blk_opf_t,
+        sector: u64,
+        page: Page,
+        stage: Option<&'a BioStage>,
+    ) -> impl Future<Output = (Page, BlockStatus)> + Send + 'a {
         let command = Command {
-            operation: b::req_op_REQ_OP_WRITE | flags.0,
+            operation,
             sector,
-            stage: (flags == IoFlags::NONE).then_some(&self.stage),
+            stage,
         };
         self.pages.transfer(command, page)
     }
 
-    /// Sends the writes that are collected until [`BlockDevice::close`]. The body of a task that has to run, from the
-    /// first write on.
-    pub fn send_writes(&self) -> impl Future<Output = ()> + Send + '_ {
+    /// Sends what is collected until [`BlockDevice::close`]. The body of a task that has to run from the first grouped
+    /// operation on.
+    pub fn send_grouped(&self) -> impl Future<Output = ()> + Send + '_ {
         self.stage.run()
     }
 
-    /// Collects writes again after a close. [`BlockDevice::send_writes`] has to run.
+    /// Collects again after a close. [`BlockDevice::send_grouped`] has to run.
     pub fn reopen(&self) {
         self.stage.reopen();
     }
 
-    /// Ends [`BlockDevice::send_writes`]. Later writes are sent one by one.
+    /// Ends [`BlockDevice::send_grouped`]. Later operations are sent one by one.
     pub fn close(&self) {
         self.stage.close();
     }

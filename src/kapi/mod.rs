@@ -26,6 +26,6 @@ pub mod random;
 pub mod timer;
 pub mod wait_list;
 pub mod wake_cell;
-mod write_stage;
 
+mod bio_stage;
 mod task;

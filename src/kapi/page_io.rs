@@ -31,8 +31,8 @@ use kernel::types::Opaque;
 
 use crate::bindings as b;
 use crate::kapi::bio::BlockStatus;
+use crate::kapi::bio_stage::BioStage;
 use crate::kapi::wake_cell::{Owner, WakeCell};
-use crate::kapi::write_stage::WriteStage;
 use crate::rt::{Page, SpinLock, WaitList};
 
 /// What an own bio carries.
@@ -67,7 +67,7 @@ pub(super) struct Command<'a> {
     pub(super) operation: b::blk_opf_t,
     pub(super) sector: u64,
     /// Where the operation may wait for others like it.
-    pub(super) stage: Option<&'a WriteStage>,
+    pub(super) stage: Option<&'a BioStage>,
 }
 
 /// One bio and what goes with it.

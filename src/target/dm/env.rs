@@ -70,7 +70,10 @@ impl Device for Disk {
         let Some(sector) = block.get().checked_mul(BLOCK_SECTORS) else {
             return (page, Err(IoError::Io));
         };
-        let (page, status) = self.0.read(sector, page, urgency(class)).await;
+        let (page, status) = match class {
+            IoClass::Data => self.0.read_grouped(sector, page).await,
+            _ => self.0.read(sector, page, urgency(class)).await,
+        };
         (page, result(status))
     }
 
@@ -91,7 +94,10 @@ impl Device for Disk {
         if flags.fua {
             io_flags = io_flags | IoFlags::FUA;
         }
-        let (page, status) = self.0.write(sector, page, io_flags).await;
+        let (page, status) = match io_flags {
+            IoFlags::NONE => self.0.write_grouped(sector, page).await,
+            _ => self.0.write(sector, page, io_flags).await,
+        };
         (page, result(status))
     }
 

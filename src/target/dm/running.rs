@@ -136,11 +136,11 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts the task that sends collected writes.
+    /// Starts the task that sends what is collected.
     fn start_sender(&self) -> core::result::Result<(), rt::AllocError> {
         let env = self.env.clone();
         self.executor
-            .spawn(async move { env.device.0.send_writes().await })
+            .spawn(async move { env.device.0.send_grouped().await })
     }
 
     pub(super) fn instance(&self) -> u32 {

@@ -155,7 +155,8 @@ async fn serve_one(shared: &Shared, mut bio: OwnedBio, mut page: Page) -> Page {
         }
         (Operation::Write, bytes) => {
             counts.writes.fetch_add(1, Relaxed);
-            let mut flags = IoFlags::SYNC;
+            // Nobody sends groups here: the write must not wait for that.
+            let mut flags = IoFlags::NONE;
             if bio.fua() {
                 flags = flags | IoFlags::FUA;
             }

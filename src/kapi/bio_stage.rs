@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes that wait a moment for their neighbours.
+//! Bios that wait a moment for their neighbours.
 //!
-//! Many tasks write single blocks, on several CPUs and in no particular order, although the blocks often lie side by side.
-//! A [`WriteStage`] collects their bios and sends them sorted, so that the block layer merges them into few requests. A
+//! Many tasks read and write single blocks, on several CPUs and in no particular order, although the blocks often lie side
+//! by side. A [`BioStage`] collects their bios and sends them sorted, so that the block layer merges them into few requests. A
 //! task of its own sends what was collected when its turn comes, after those that were ready before it: with nothing else
 //! to do that is at once. A full stage is sent by whoever filled it.
 //!
@@ -49,13 +49,13 @@ impl Staged {
         taken
     }
 
-    /// Submits the bios in the order of their sectors.
+    /// Submits the bios by operation, in the order of their sectors.
     fn send(mut self) {
         let bios = self.bios.get_mut(..self.count).unwrap_or(&mut []);
         bios.sort_unstable_by_key(|bio| {
             bio.map(|bio| {
                 // SAFETY: the bios are valid by the type's invariants. Packed field, copied out.
-                unsafe { (*bio.as_ptr()).bi_iter.bi_sector }
+                unsafe { ((*bio.as_ptr()).bi_opf, (*bio.as_ptr()).bi_iter.bi_sector) }
             })
         });
         for bio in bios.iter().flatten() {
@@ -66,12 +66,12 @@ impl Staged {
 }
 
 /// See the [module's documentation](self).
-pub(super) struct WriteStage {
+pub(super) struct BioStage {
     staged: SpinLock<Staged>,
     work: WaitList,
 }
 
-impl WriteStage {
+impl BioStage {
     pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
             staged: SpinLock::new(Staged::new())?,
@@ -120,12 +120,12 @@ impl WriteStage {
         })
     }
 
-    /// Collects again after a close. [`WriteStage::run`] has to run.
+    /// Collects again after a close. [`BioStage::run`] has to run.
     pub(super) fn reopen(&self) {
         self.staged.lock().closed = false;
     }
 
-    /// Ends [`WriteStage::run`]. What comes later is sent at once.
+    /// Ends [`BioStage::run`]. What comes later is sent at once.
     pub(super) fn close(&self) {
         self.staged.lock().closed = true;
         self.work.wake_all();
