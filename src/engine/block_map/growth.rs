@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Growing the trees: one task at a time allocates the page for an entry.
+//! Growing the trees: one task at a time allocates the page for an entry, for all who wait for that page. They go on together, in the
+//! order in which they came, so that what they write lies on the device in that order.
 //!
 //! Entries share a fixed number of locks by hash. A task holds at most one of them, across the allocation and the journal entry;
 //! neither needs the map to grow.
@@ -10,7 +11,7 @@ use core::future::Future;
 use super::Location;
 use crate::engine::error::Error;
 use crate::engine::units::{Pbn, SequenceNumber};
-use crate::rt::atomic::{AtomicBool, Ordering};
+use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::rt::{AllocError, Vec, WaitList};
 
 /// Locks, a power of two.
@@ -43,6 +44,8 @@ pub trait Grow: Sync {
 
 struct Turnstile {
     is_taken: AtomicBool,
+    /// Pages that were added under this lock.
+    grown: AtomicU64,
     waiters: WaitList,
 }
 
@@ -54,6 +57,7 @@ pub(super) struct GrowthLocks {
 /// The right to allocate the page for an entry.
 pub(super) struct GrowthLock<'a> {
     turnstile: Option<&'a Turnstile>,
+    has_grown: bool,
 }
 
 impl GrowthLocks {
@@ -62,31 +66,68 @@ impl GrowthLocks {
             turnstiles: Vec::from_fn(LOCKS, |_| {
                 Ok::<_, AllocError>(Turnstile {
                     is_taken: AtomicBool::new(false),
+                    grown: AtomicU64::new(0),
                     waiters: WaitList::new()?,
                 })
             })?,
         })
     }
 
-    /// Waits for the turn of the caller.
-    pub(super) async fn lock(&self, parent: Location) -> GrowthLock<'_> {
+    /// How many pages were added under the lock of `parent`.
+    pub(super) fn grown(&self, parent: Location) -> u64 {
+        self.turnstile(parent)
+            .map_or(0, |turnstile| turnstile.grown.load(Ordering::Acquire))
+    }
+
+    /// Waits for the turn of the caller, or until more than `grown` pages were added: `None`, his may be among them.
+    pub(super) async fn lock(&self, parent: Location, grown: u64) -> Option<GrowthLock<'_>> {
+        let turnstile = self.turnstile(parent);
+        if let Some(turnstile) = turnstile {
+            let is_mine = turnstile
+                .waiters
+                .wait_until(|| {
+                    if turnstile.grown.load(Ordering::Acquire) != grown {
+                        return Some(false);
+                    }
+                    (!turnstile.is_taken.swap(true, Ordering::AcqRel)).then_some(true)
+                })
+                .await;
+            if !is_mine {
+                return None;
+            }
+        }
+        Some(GrowthLock {
+            turnstile,
+            has_grown: false,
+        })
+    }
+
+    fn turnstile(&self, parent: Location) -> Option<&Turnstile> {
         let key = parent.page.get().wrapping_add(parent.slot.get().into());
         let index = usize::try_from(key).unwrap_or(0) & LOCKS.wrapping_sub(1);
-        let turnstile = self.turnstiles.get(index);
-        if let Some(turnstile) = turnstile {
-            turnstile
-                .waiters
-                .wait_until(|| (!turnstile.is_taken.swap(true, Ordering::AcqRel)).then_some(()))
-                .await;
-        }
-        GrowthLock { turnstile }
+        self.turnstiles.get(index)
+    }
+}
+
+impl GrowthLock<'_> {
+    /// The page is there.
+    pub(super) fn has_grown(mut self) {
+        self.has_grown = true;
     }
 }
 
 impl Drop for GrowthLock<'_> {
     fn drop(&mut self) {
-        if let Some(turnstile) = self.turnstile {
-            turnstile.is_taken.store(false, Ordering::Release);
+        let Some(turnstile) = self.turnstile else {
+            return;
+        };
+        if self.has_grown {
+            turnstile.grown.fetch_add(1, Ordering::AcqRel);
+        }
+        turnstile.is_taken.store(false, Ordering::Release);
+        if self.has_grown {
+            turnstile.waiters.wake_all();
+        } else {
             turnstile.waiters.wake_one();
         }
     }

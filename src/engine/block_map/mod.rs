@@ -164,10 +164,7 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
                 page,
                 slot: level.slot,
             };
-            page = match self.child(at).await? {
-                Some(child) => child,
-                None => self.grow_child(at, grow).await?,
-            };
+            page = self.child_or_grow(at, grow).await?;
         }
         Ok(self.remember(lbn, &path, page))
     }
@@ -317,9 +314,18 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
         Ok(Some(mapping.pbn))
     }
 
-    /// Adds the page that an interior entry is to name, unless somebody else just did.
-    async fn grow_child(&self, at: Location, grow: &impl Grow) -> Result<Pbn, Error> {
-        let _turn = self.growth.lock(at).await;
+    /// The page that an interior entry names, which is added if there is none.
+    async fn child_or_grow(&self, at: Location, grow: &impl Grow) -> Result<Pbn, Error> {
+        let turn = loop {
+            // In this order, so that no page that is added meanwhile is missed.
+            let grown = self.growth.grown(at);
+            if let Some(child) = self.child(at).await? {
+                return Ok(child);
+            }
+            if let Some(turn) = self.growth.lock(at, grown).await {
+                break turn;
+            }
+        };
         if let Some(child) = self.child(at).await? {
             return Ok(child);
         }
@@ -337,6 +343,7 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
             .await?;
         // Both pages keep the journal block now.
         drop(lock);
+        turn.has_grown();
         Ok(pbn)
     }
 }

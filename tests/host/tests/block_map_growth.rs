@@ -4,6 +4,10 @@
 
 mod block_map_world;
 
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake};
+
 use block_map_world::part_world::{for_seeds, Crowd, World};
 use block_map_world::{MapUnderTest, DATA_END, ROOT_ORIGIN};
 use rvdo_host::engine::error::Error;
@@ -68,6 +72,48 @@ fn concurrent_writes_add_each_page_once() {
         );
         world.assert_no_hazards();
     });
+}
+
+/// Writes down who is woken.
+struct Bell(usize, Arc<Mutex<Vec<usize>>>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.1.lock().unwrap().push(self.0);
+    }
+}
+
+/// Those who wait for a page go on together as soon as it is there, in the order in which they came. One after the other, they would
+/// mix with those who come later, and with them the blocks that they allocate.
+#[test]
+fn all_who_wait_for_a_page_go_on_together() {
+    let mut world = World::new(1, Image::new(DATA_END));
+    let test = MapUnderTest::new(&world, 20, 1);
+    let (map, allocator) = (test.map.clone(), test.allocator.clone());
+    world
+        .run(async move { map.find_or_grow(Lbn::new(0), &allocator).await })
+        .unwrap();
+
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let mut walks: Vec<_> = (0..20)
+        .map(|walk| {
+            // The next leaf of the same tree.
+            let lbn = Lbn::new(60 * 812 + walk);
+            Box::pin(test.map.find_or_grow(lbn, &test.allocator))
+        })
+        .collect();
+    let mut poll = |walk: usize| {
+        let waker = Arc::new(Bell(walk, woken.clone())).into();
+        let polled = walks[walk].as_mut().poll(&mut Context::from_waker(&waker));
+        polled.is_ready()
+    };
+    assert!((0..20).all(|walk| !poll(walk)));
+    let clock = world.clock.clone();
+    world.run(async move { clock.sleep(10).await });
+    assert_eq!(*woken.lock().unwrap(), [0], "the page was allocated");
+    assert!(poll(0));
+    assert_eq!(*woken.lock().unwrap(), Vec::from_iter(0..20));
+    assert!((1..20).all(poll));
 }
 
 /// Whoever finds the volume full fails; nothing is left locked, and the next one with space goes on where it stopped.
