@@ -107,14 +107,18 @@ impl Chain {
         // SAFETY: `node` is live by the contract, all others by the invariant.
         unsafe {
             let turn = (*node).turn;
-            // As a rule the place is at one of the ends: at the front after a `wake_one` in vain, at the back for a newcomer.
-            // After a `wake_all` the waiters come back in their order, and only newcomers are behind them.
-            let mut previous = self.last;
-            if !self.first.is_null() && (*self.first).turn > turn {
-                previous = ptr::null_mut();
-            }
+            // The place is near one of the ends: near the front after a `wake_one` in vain, at the back for a newcomer, and not far
+            // from it after a `wake_all`, when the waiters come back in their order and only newcomers are behind them. Looked for
+            // from both ends, since there may be thousands in between, and interrupts are off.
+            let (mut previous, mut following) = (self.last, self.first);
             while !previous.is_null() && (*previous).turn > turn {
+                // Not null: what `previous` is now, or was, comes after `node`.
+                if (*following).turn > turn {
+                    previous = (*following).previous;
+                    break;
+                }
                 previous = (*previous).previous;
+                following = (*following).next;
             }
             let next = match previous.as_mut() {
                 Some(previous) => mem::replace(&mut previous.next, node),

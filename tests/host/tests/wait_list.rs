@@ -162,6 +162,42 @@ fn a_wake_up_in_vain_keeps_the_turn() {
     assert!(first.woken() && !second.woken());
 }
 
+/// However many are woken in vain, and in whatever order they come back among newcomers.
+#[test]
+fn wake_ups_in_vain_keep_the_order() {
+    for seed in 0..200 {
+        println!("seed {seed}");
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let gate = Semaphore::new(0);
+        let mut waiters: Vec<_> = (0..40).map(|_| Waiter::new(gate.acquire())).collect();
+        for waiter in &mut waiters[..30] {
+            assert!(!waiter.poll());
+        }
+        let mut back: Vec<usize> = (0..rng.next_u32() as usize % 30).collect();
+        for _ in &back {
+            gate.release();
+            assert!(gate.try_acquire().is_some(), "somebody else is faster");
+        }
+        for place in (1..back.len()).rev() {
+            back.swap(place, rng.next_u32() as usize % (place + 1));
+        }
+        let mut newcomers = 30..40;
+        while !back.is_empty() || !newcomers.is_empty() {
+            let next = match rng.next_u32() % 2 {
+                0 => back.pop(),
+                _ => newcomers.next(),
+            };
+            if let Some(waiter) = next {
+                assert!(!waiters[waiter].poll());
+            }
+        }
+        for waiter in &mut waiters {
+            gate.release();
+            assert!(waiter.woken() && waiter.poll());
+        }
+    }
+}
+
 #[test]
 fn a_dropped_waiter_passes_its_wake_up_on() {
     let gate = Semaphore::new(0);
