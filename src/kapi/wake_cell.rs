@@ -5,20 +5,20 @@
 //! A [`WakeCell`] is armed, handed to a completion handler, and then polled or abandoned by a
 //! future. No lock is taken and nothing waits, so [`WakeCell::complete`] may be called from hard
 //! interrupt context. Two states stand for a critical section of a few instructions: the handler
-//! taking the waker out, or the future putting one in. Only the future spins on the handler's
-//! section, never the handler on the future's, hence no deadlock on one CPU.
+//! taking the waker out, or the future putting one in. Neither side spins on the other's section,
+//! whose thread may have been preempted: a poll that meets the handler asks to be polled again.
 //!
 //! ```text
 //!            poll                     complete
 //! IDLE ──► BUSY ──► WAITING ──► TAKING ──► DONE ──► IDLE (arm)
-//!            │ complete                      ▲
-//!            └──────► BUSY_DONE ─────────────┘ (the future clears its waker first)
-//!            │ abandon
-//!            └──────► ABANDONED ──► IDLE (arm)
+//!            │ complete           │          ▲
+//!            ├──────► BUSY_DONE ──┼──────────┘ (the future clears its waker first)
+//!            │ abandon            │ abandon
+//!            └──────► ABANDONED ◄─┘
+//!                         └──► IDLE (arm)
 //! ```
 
 use core::cell::UnsafeCell;
-use core::hint::spin_loop;
 use core::sync::atomic::{
     AtomicU8,
     Ordering::{AcqRel, Acquire, Release},
@@ -50,13 +50,23 @@ pub enum Owner {
     Other,
 }
 
+/// What the future finds when it wants to change the waker.
+enum Entry {
+    /// It may: the state is [`BUSY`].
+    Entered,
+    /// The handler is in its section.
+    Taking,
+    /// The operation is over.
+    Over,
+}
+
 /// One operation that somebody may wait for, see the [module's documentation](self).
 ///
 /// # Invariants
 ///
 /// `waker` is accessed only by the thread that moved `state` to [`BUSY`] (until it leaves [`BUSY`]
-/// or [`BUSY_DONE`]) or to [`TAKING`] (until it leaves that). In every state but those three and
-/// [`WAITING`] it is `None`.
+/// or [`BUSY_DONE`]) or to [`TAKING`] (until it leaves that, or [`ABANDONED`] if the future went
+/// meanwhile). In every state but those four and [`WAITING`] it is `None`.
 pub struct WakeCell {
     state: AtomicU8,
     waker: UnsafeCell<Option<Waker>>,
@@ -93,18 +103,17 @@ impl WakeCell {
         }
     }
 
-    /// Enters the section in which the future may change the waker. `false`: the operation is over.
-    fn enter(&self) -> bool {
+    /// Enters the section in which the future may change the waker, if it can.
+    fn enter(&self) -> Entry {
         loop {
             match self.state.load(Acquire) {
-                DONE | ABANDONED => return false,
+                DONE | ABANDONED => return Entry::Over,
                 state @ (IDLE | WAITING) => {
                     if self.step(state, BUSY).is_ok() {
-                        return true;
+                        return Entry::Entered;
                     }
                 }
-                // A few instructions on another CPU.
-                _ => spin_loop(),
+                _ => return Entry::Taking,
             }
         }
     }
@@ -126,8 +135,14 @@ impl WakeCell {
     ///
     /// All that happened before [`complete`](Self::complete) is then visible to the caller.
     pub fn poll(&self, cx: &Context<'_>) -> bool {
-        if !self.enter() {
-            return true;
+        match self.enter() {
+            Entry::Entered => {}
+            Entry::Taking => {
+                // The waker that is being taken may be that of an earlier poll.
+                cx.waker().wake_by_ref();
+                return false;
+            }
+            Entry::Over => return true,
         }
         // SAFETY: between `enter` and `leave` the waker belongs to this thread.
         let waker = unsafe { &mut *self.waker.get() };
@@ -140,8 +155,10 @@ impl WakeCell {
 
     /// Tells that nobody will ask again. [`Owner::Caller`] if the operation was already over.
     pub fn abandon(&self) -> Owner {
-        if !self.enter() {
-            return Owner::Caller;
+        match self.enter() {
+            Entry::Entered => {}
+            Entry::Taking if self.step(TAKING, ABANDONED).is_ok() => return Owner::Other,
+            Entry::Taking | Entry::Over => return Owner::Caller,
         }
         // SAFETY: between `enter` and `leave` the waker belongs to this thread.
         unsafe { *self.waker.get() = None };
@@ -174,7 +191,10 @@ impl WakeCell {
             if next == TAKING {
                 // SAFETY: this thread moved the state to `TAKING`.
                 let waker = unsafe { (*self.waker.get()).take() };
-                self.state.store(DONE, Release);
+                if self.step(TAKING, DONE).is_err() {
+                    // Abandoned meanwhile.
+                    return Owner::Caller;
+                }
                 if let Some(waker) = waker {
                     waker.wake();
                 }
