@@ -5,10 +5,10 @@
 //! Device mapper prints `ti->error` after the constructor has returned and has no way to tell that
 //! it is through. Each target type therefore has a fixed number of texts that are used in turn. If
 //! more constructors than that fail before the first text is printed, the print may mix two texts;
-//! it never leaves the memory, whose last byte always stays NUL.
+//! it never leaves the memory, whose last byte always stays NUL. That is why the bytes are atomic.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use kernel::prelude::*;
 
@@ -20,18 +20,14 @@ const TEXT_BYTES: usize = 256;
 /// The texts of one target type.
 pub(super) struct ErrorTexts {
     next: AtomicUsize,
-    texts: [UnsafeCell<[u8; TEXT_BYTES]>; TEXTS],
+    texts: [[AtomicU8; TEXT_BYTES]; TEXTS],
 }
-
-// SAFETY: a text is written by the one thread that `next` gave it to, until `TEXTS` others have
-// been given out. See the module's documentation for what happens then.
-unsafe impl Sync for ErrorTexts {}
 
 impl ErrorTexts {
     pub(super) const fn new() -> Self {
         Self {
             next: AtomicUsize::new(0),
-            texts: [const { UnsafeCell::new([0; TEXT_BYTES]) }; TEXTS],
+            texts: [const { [const { AtomicU8::new(0) }; TEXT_BYTES] }; TEXTS],
         }
     }
 
@@ -42,11 +38,16 @@ impl ErrorTexts {
         let Some(slot) = self.texts.get(turn) else {
             return c"out of range".as_ptr().cast_mut().cast();
         };
-        let start: *mut c_char = slot.get().cast();
-        // SAFETY: the memory is `TEXT_BYTES` long, and ours to write for now.
-        let mut out = unsafe { ResultText::from_raw(start, TEXT_BYTES as c_uint) };
+        let mut bytes = [0u8; TEXT_BYTES];
+        // SAFETY: the buffer is `TEXT_BYTES` long, and ours.
+        let mut out =
+            unsafe { ResultText::from_raw(bytes.as_mut_ptr().cast(), TEXT_BYTES as c_uint) };
         // Cutting off is not an error.
-        let _ = core::fmt::Write::write_fmt(&mut out, text);
-        start
+        let _ = out.write_fmt(text);
+        // The last byte of `bytes` is the NUL at the latest.
+        for (to, from) in slot.iter().zip(bytes) {
+            to.store(from, Relaxed);
+        }
+        slot.as_ptr().cast_mut().cast()
     }
 }
