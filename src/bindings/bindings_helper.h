@@ -9,6 +9,7 @@
 
 #include <linux/bio.h>
 #include <linux/blkdev.h>
+#include <linux/completion.h>
 #include <linux/device-mapper.h>
 #include <linux/file.h>
 

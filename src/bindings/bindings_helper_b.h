@@ -11,6 +11,7 @@
 #include <linux/types.h>
 
 struct acomp_req;
+struct completion;
 struct crypto_acomp;
 struct rvdo_timer;
 struct workqueue_struct;
@@ -34,6 +35,10 @@ void rvdo_destroy_workqueue(struct workqueue_struct *wq);
 void rvdo_pin_module(void);
 void rvdo_unpin_module(void);
 void rvdo_run_plugged(void (*run)(void *context), void *context);
+
+/* Waiting. */
+void rvdo_completion_init(struct completion *completion);
+void rvdo_completion_wait_idle(struct completion *completion);
 
 /* Timers. */
 struct rvdo_timer *rvdo_timer_create(void (*fire)(void *context), void *context);

@@ -5,6 +5,7 @@
  */
 #include <crypto/acompress.h>
 #include <linux/blkdev.h>
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/crc32.h>
 #include <linux/gfp.h>
@@ -90,6 +91,17 @@ void rvdo_run_plugged(void (*run)(void *context), void *context)
 	blk_finish_plug(&plug);
 	memalloc_noio_restore(flags);
 	cond_resched();
+}
+
+void rvdo_completion_init(struct completion *completion)
+{
+	init_completion(completion);
+}
+
+/* A wait that may take long: it is neither load nor a hung task. */
+void rvdo_completion_wait_idle(struct completion *completion)
+{
+	wait_for_completion_state(completion, TASK_IDLE);
 }
 
 /* A timer of its own on the heap. @fire is called in softirq context. */

@@ -3,38 +3,57 @@
 //! Runs one future on the calling thread.
 //!
 //! For the table's life cycle (load, suspend, resume, removal), where the kernel wants an answer before the function
-//! returns. The thread waits uninterruptibly. Its waker may be used in any context but NMI; the parker's lock is innermost.
+//! returns. The thread waits uninterruptibly; the recovery of a large volume takes minutes, which is no hung task. Its
+//! waker may be used in any context but NMI, and takes no lock of ours.
 
 use super::noio::noio;
+use crate::bindings;
 use core::future::Future;
 use core::pin::pin;
+use core::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use kernel::alloc::AllocError;
 use kernel::prelude::*;
-use kernel::sync::{new_condvar, new_spinlock_irq, Arc, CondVar, SpinLockIrq};
+use kernel::sync::Arc;
+use kernel::types::Opaque;
 
 /// Whether the thread was woken since it last looked.
 #[pin_data]
 struct Signal {
+    woken: AtomicBool,
+    /// Completed once each time `woken` becomes true.
     #[pin]
-    woken: SpinLockIrq<bool>,
-    #[pin]
-    changed: CondVar,
+    changed: Opaque<bindings::completion>,
 }
 
+// SAFETY: a completion may be used from any thread.
+unsafe impl Send for Signal {}
+// SAFETY: as above.
+unsafe impl Sync for Signal {}
+
 impl Signal {
-    fn raise(&self) {
-        let mut woken = self.woken.lock();
-        *woken = true;
-        self.changed.notify_one();
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            woken: AtomicBool::new(false),
+            changed <- Opaque::ffi_init(|changed| {
+                // SAFETY: it is where the completion is going to stay.
+                unsafe { bindings::rvdo_completion_init(changed) }
+            }),
+        })
     }
 
-    fn wait(&self) {
-        let mut woken = self.woken.lock();
-        while !*woken {
-            self.changed.wait(&mut woken);
+    fn raise(&self) {
+        if !self.woken.swap(true, AcqRel) {
+            // SAFETY: initialised in `new`.
+            unsafe { bindings::complete(self.changed.get()) };
         }
-        *woken = false;
+    }
+
+    /// What happened before [`Signal::raise`] is visible afterwards.
+    fn wait(&self) {
+        // SAFETY: as above.
+        unsafe { bindings::rvdo_completion_wait_idle(self.changed.get()) };
+        self.woken.swap(false, AcqRel);
     }
 }
 
@@ -44,11 +63,7 @@ pub struct Parker(Arc<Signal>);
 impl Parker {
     /// Process context, may sleep.
     pub fn new() -> Result<Self, AllocError> {
-        let init = pin_init!(Signal {
-            woken <- new_spinlock_irq!(false, "rvdo::Parker"),
-            changed <- new_condvar!("rvdo::Parker::changed"),
-        });
-        noio(|| Arc::pin_init(init, GFP_KERNEL))
+        noio(|| Arc::pin_init(Signal::new(), GFP_KERNEL))
             .map(Self)
             .map_err(|_| AllocError)
     }
