@@ -33,6 +33,8 @@ pub enum Error {
     Mismatch(&'static str),
     /// An operation of the same kind is under way.
     Busy,
+    /// The volume was not resumed yet, or is suspended.
+    Suspended,
     /// The volume is being stopped.
     ShuttingDown,
 }
@@ -71,6 +73,7 @@ impl fmt::Display for Error {
             Error::Corrupt(what) => write!(f, "corrupt metadata: {what}"),
             Error::Unsupported(what) | Error::Mismatch(what) => f.write_str(what),
             Error::Busy => f.write_str("another operation is in progress"),
+            Error::Suspended => f.write_str("the volume is suspended"),
             Error::ShuttingDown => f.write_str("the volume is stopping"),
         }
     }

@@ -53,7 +53,7 @@ impl From<Error> for Errno {
             Error::NoMemory => Self::NoMemory,
             Error::NoSpace => Self::NoSpace,
             Error::Unsupported(_) | Error::Mismatch(_) => Self::Invalid,
-            Error::Busy => Self::Busy,
+            Error::Busy | Error::Suspended => Self::Busy,
             Error::ReadOnly
             | Error::BadMapping
             | Error::OutOfRange

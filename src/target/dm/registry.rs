@@ -3,18 +3,20 @@
 //! The running volumes, by mapped device.
 //!
 //! Loading another table for a device makes a new target while the old one still runs: both refer to the same volume, which is
-//! stopped when the last of them goes. The registry's mutex is held while a volume is opened or stopped, so that no two
-//! tables open one device at the same time. It may sleep and is never taken by a task of a volume.
+//! stopped when the last of them goes. Opening and stopping a volume may take long and are done without the registry's mutex:
+//! meanwhile the volume's entry is there, but has no volume, and only those wait who want the same device.
 
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, Mutex};
 
 use super::running::{OpenError, Running};
 use crate::kapi::device_mapper::MappedDevice;
 
 struct Entry {
     mapped_device: MappedDevice,
-    running: Arc<Running>,
+    device_number: u32,
+    /// `None` while it is opened or stopped.
+    running: Option<Arc<Running>>,
     /// Targets that refer to it.
     targets: usize,
 }
@@ -25,11 +27,39 @@ struct Volumes {
     last_instance: u32,
 }
 
+impl Volumes {
+    fn find(&mut self, mapped_device: MappedDevice) -> Option<&mut Entry> {
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.mapped_device == mapped_device)
+    }
+
+    /// Whether it is too early to say what a table for these devices means.
+    fn in_transition(&self, mapped_device: MappedDevice, device_number: u32) -> bool {
+        self.entries.iter().any(|entry| {
+            entry.running.is_none()
+                && (entry.mapped_device == mapped_device || entry.device_number == device_number)
+        })
+    }
+
+    fn remove(&mut self, mapped_device: MappedDevice) {
+        self.entries
+            .retain(|entry| entry.mapped_device != mapped_device);
+        if self.entries.is_empty() {
+            // Gives the memory back: a module without volumes holds none.
+            self.entries = KVec::new();
+        }
+    }
+}
+
 /// All running volumes of the module.
 #[pin_data]
 pub(crate) struct Registry {
     #[pin]
     volumes: Mutex<Volumes>,
+    /// An entry has got its volume, or is gone.
+    #[pin]
+    changed: CondVar,
 }
 
 /// Why a target gets no volume.
@@ -51,6 +81,7 @@ impl Registry {
                     entries: KVec::new(),
                     last_instance: 0,
                 }),
+                changed <- new_condvar!(),
             }),
             GFP_KERNEL,
         )
@@ -64,60 +95,72 @@ impl Registry {
         check: impl FnOnce(&Running) -> bool,
         open: impl FnOnce(u32) -> core::result::Result<Arc<Running>, OpenError>,
     ) -> core::result::Result<Arc<Running>, AttachError> {
+        let no_memory = |_| AttachError::Open(OpenError::Kernel(ENOMEM));
         let mut volumes = self.volumes.lock();
-        if let Some(entry) = volumes
-            .entries
-            .iter_mut()
-            .find(|entry| entry.mapped_device == mapped_device)
-        {
-            if !check(&entry.running) {
+        while volumes.in_transition(mapped_device, device_number) {
+            if self.changed.wait_interruptible(&mut volumes) {
+                return Err(AttachError::Open(OpenError::Kernel(EINTR)));
+            }
+        }
+        if let Some(entry) = volumes.find(mapped_device) {
+            if let Some(running) = entry.running.clone() {
+                entry.targets = entry.targets.saturating_add(1);
+                drop(volumes);
+                if check(&running) {
+                    return Ok(running);
+                }
+                self.detach(mapped_device);
                 return Err(AttachError::Reload);
             }
-            entry.targets = entry.targets.saturating_add(1);
-            return Ok(entry.running.clone());
         }
         if volumes
             .entries
             .iter()
-            .any(|entry| entry.running.device_number() == device_number)
+            .any(|entry| entry.device_number == device_number)
         {
             return Err(AttachError::Shared);
         }
-        let no_memory = |_| AttachError::Open(OpenError::Kernel(ENOMEM));
-        volumes.entries.reserve(1, GFP_KERNEL).map_err(no_memory)?;
-        volumes.last_instance = volumes.last_instance.wrapping_add(1);
-        let running = open(volumes.last_instance).map_err(AttachError::Open)?;
         let entry = Entry {
             mapped_device,
-            running: running.clone(),
+            device_number,
+            running: None,
             targets: 1,
         };
         volumes.entries.push(entry, GFP_KERNEL).map_err(no_memory)?;
-        Ok(running)
+        volumes.last_instance = volumes.last_instance.wrapping_add(1);
+        let instance = volumes.last_instance;
+        drop(volumes);
+        let opened = open(instance);
+        let mut volumes = self.volumes.lock();
+        match &opened {
+            Ok(running) => {
+                if let Some(entry) = volumes.find(mapped_device) {
+                    entry.running = Some(running.clone());
+                }
+            }
+            Err(_) => volumes.remove(mapped_device),
+        }
+        self.changed.notify_all();
+        opened.map_err(AttachError::Open)
     }
 
     /// A target is gone; its volume is stopped if it was the last.
     pub(super) fn detach(&self, mapped_device: MappedDevice) {
         let mut volumes = self.volumes.lock();
-        let Some(index) = volumes
-            .entries
-            .iter()
-            .position(|entry| entry.mapped_device == mapped_device)
-        else {
+        let Some(entry) = volumes.find(mapped_device) else {
             return;
         };
-        if let Some(entry) = volumes.entries.get_mut(index) {
-            entry.targets = entry.targets.saturating_sub(1);
-            if entry.targets > 0 {
-                return;
-            }
-            entry.running.stop();
+        entry.targets = entry.targets.saturating_sub(1);
+        if entry.targets > 0 {
+            return;
         }
-        if volumes.entries.len() == 1 {
-            // Gives the memory back: a module without volumes holds none.
-            volumes.entries = KVec::new();
-        } else {
-            let _ = volumes.entries.remove(index);
+        let running = entry.running.take();
+        drop(volumes);
+        if let Some(running) = running {
+            running.stop();
         }
+        let mut volumes = self.volumes.lock();
+        volumes.remove(mapped_device);
+        self.changed.notify_all();
     }
 }

@@ -37,7 +37,10 @@ struct Control {
     parker: Parker,
     /// The table that the volume runs with.
     line: Arc<TableLine>,
+    /// Has been resumed at least once.
     started: bool,
+    /// Runs now: what is suspended is not written to.
+    active: bool,
     suspend_kind: SuspendKind,
 }
 
@@ -127,6 +130,7 @@ impl Running {
                 parker,
                 line: line.clone(),
                 started: false,
+                active: false,
                 suspend_kind: SuspendKind::Save,
             }),
         });
@@ -164,13 +168,14 @@ impl Running {
         self.env.device.0.name()
     }
 
-    pub(super) fn device_number(&self) -> u32 {
-        self.env.device.0.number()
-    }
-
     /// Whether the volume has been resumed at least once.
     pub(super) fn is_started(&self) -> bool {
         self.control.lock().started
+    }
+
+    /// Whether the volume has been resumed, and not suspended since.
+    pub(super) fn is_active(&self) -> bool {
+        self.control.lock().active
     }
 
     /// The table that the volume runs with.
@@ -209,6 +214,7 @@ impl Running {
         volume.set_compression_verify(line.options.compression_verify);
         volume.set_compression(line.options.compression);
         volume.set_deduplication(line.options.deduplication);
+        control.active = true;
         Ok(())
     }
 
@@ -291,8 +297,8 @@ impl Running {
         change: impl FnOnce(&mut Wish),
     ) -> core::result::Result<(), OpenError> {
         let mut control = self.control.lock();
-        if !control.started {
-            return Err(OpenError::Volume(EngineError::Busy));
+        if !control.active {
+            return Err(OpenError::Volume(EngineError::Suspended));
         }
         let volume = self.volume();
         let mut wish = self
@@ -315,8 +321,8 @@ impl Running {
     /// Upgrades the volume while it runs.
     pub(super) fn upgrade(&self) -> core::result::Result<(), OpenError> {
         let mut control = self.control.lock();
-        if !control.started {
-            return Err(OpenError::Volume(EngineError::Busy));
+        if !control.active {
+            return Err(OpenError::Volume(EngineError::Suspended));
         }
         let volume = self.volume();
         if control.parker.block_on(volume.upgrade())? {
@@ -329,8 +335,8 @@ impl Running {
     /// Makes the volume one of the original format while it runs.
     pub(super) fn downgrade(&self) -> core::result::Result<(), DowngradeError> {
         let mut control = self.control.lock();
-        if !control.started {
-            return Err(DowngradeError::Failed(EngineError::Busy));
+        if !control.active {
+            return Err(DowngradeError::Failed(EngineError::Suspended));
         }
         if self.env.codecs.current(|in_use| in_use.format) != Some(StreamFormat::Lz4) {
             return Err(DowngradeError::Failed(EngineError::Unsupported(
@@ -351,6 +357,7 @@ impl Running {
     /// Finishes what has been acknowledged, and saves the volume unless that was not asked for.
     pub(super) fn suspend(&self) {
         let mut control = self.control.lock();
+        control.active = false;
         let kind = control.suspend_kind;
         if let Err(error) = control.parker.block_on(self.volume().suspend(kind)) {
             rt::error!(

@@ -323,6 +323,9 @@ impl VdoTarget {
                     })
             }
             Message::CompressEstimate(count) => {
+                if !self.running().is_active() {
+                    return Err(self.complain(OpenError::Volume(EngineError::Suspended)));
+                }
                 let codecs = self.running().codecs();
                 block_on(codecs.estimate(&volume, count, out)).map_err(|_| ENOMEM)??;
                 Ok(Reply::Text)

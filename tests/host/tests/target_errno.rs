@@ -61,6 +61,7 @@ fn engine_errors_tell_who_can_act() {
         ),
         // Later.
         (Error::Busy, Errno::Busy),
+        (Error::Suspended, Errno::Busy),
         (AllocError.into(), Errno::NoMemory),
         // Nobody, short of repair.
         (Error::Io(IoError::Io), Errno::Io),

@@ -105,6 +105,39 @@ refused_reload "Thread configuration cannot change" "$(table rvdo "$disk" 6144 4
 refused_reload "compressionType" "$(table rvdo "$disk" 6144 4096 compressionType deflate)"
 stays_normal v
 
+case_begin messages-while-suspended
+# What is suspended is neither written to nor read.
+check dmsetup suspend v
+for message in "compression-type lz4" "accelerators none" "upgrade" "downgrade" "compress-estimate 10"; do
+	dmesg -c >/dev/null
+	# shellcheck disable=SC2086 # words
+	ask v $message 2>/dev/null && fail "accepted while suspended: $message"
+	dmesg | grep -q "the volume is suspended" || fail "no reason given for: $message"
+done
+check dmsetup resume v
+check ask v compression-type lz4
+check holds /dev/mapper/v /tmp/case/grown 6140
+
+case_begin nobody-waits-for-another
+# A volume whose device does not answer is no reason for another not to open or close.
+below=$(slab_disk 2) other=$(slab_disk 2)
+need format "$below" 1024
+need format "$other" 1024
+need dmsetup create below --table "0 $(sectors "$below") linear $below 0"
+line=$(table rvdo /dev/mapper/below 1024 4096)
+need dmsetup suspend below
+dmsetup create slow --table "$line" &
+slow=$!
+until [ "$(dmsetup info -c --noheadings -o open below)" = 1 ]; do kill -0 $slow || break; done
+check timeout 60 dmsetup create quick --table "$(table rvdo "$other" 1024 4096)"
+check timeout 60 dmsetup remove quick
+check kill -0 $slow
+check dmsetup resume below
+check wait $slow
+stays_normal slow
+check dmsetup remove slow
+check dmsetup remove below
+
 case_begin module-in-use
 rmmod rvdo 2>/dev/null && fail "unloaded while a volume runs"
 same references "$(cat /sys/module/rvdo/refcnt)" 1
