@@ -12,7 +12,7 @@
 
 use crate::engine::table::FixedTable;
 use crate::engine::units::Lbn;
-use crate::rt::{AllocError, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, Vec, WaitList};
 
 /// Shards; a power of two.
 const SHARDS: usize = 16;
@@ -47,7 +47,7 @@ impl<T: Copy + Send> LbnLocks<T> {
         Ok(Self {
             shards: Vec::from_fn(SHARDS, |_| {
                 Ok::<_, AllocError>(Shard {
-                    holders: SpinLock::new(FixedTable::with_capacity(requests)?)?,
+                    holders: spin_lock!(FixedTable::with_capacity(requests)?)?,
                     waiters: WaitList::new()?,
                 })
             })?,

@@ -7,7 +7,7 @@
 
 use crate::engine::error::Error;
 use crate::rt::atomic::{AtomicBool, Ordering};
-use crate::rt::{AllocError, SpinLock, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, WaitList};
 
 /// Why a volume became read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl ReadOnly {
         Ok(Self {
             set: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            reason: SpinLock::new(None)?,
+            reason: spin_lock!(None)?,
             entered: WaitList::new()?,
         })
     }

@@ -11,7 +11,7 @@ use crate::engine::env::{Device, Env, IoClass, IoError, WriteFlags};
 use crate::engine::read_only::ReadOnly;
 use crate::engine::statistics::Statistics;
 use crate::engine::units::{DeviceBlock, Pbn};
-use crate::rt::{AllocError, Arc, Page, SpinLock, WaitList};
+use crate::rt::{spin_lock, AllocError, Arc, Page, SpinLock, WaitList};
 
 /// Flushes by number: number `n` is the `n`th that was started.
 struct Flushes {
@@ -50,7 +50,7 @@ impl<E: Env> Store<E> {
             bio_offset,
             statistics,
             read_only: ReadOnly::new()?,
-            flushes: SpinLock::new(Flushes {
+            flushes: spin_lock!(Flushes {
                 started: 0,
                 finished: 0,
                 running: false,

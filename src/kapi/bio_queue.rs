@@ -12,7 +12,7 @@ use core::ptr::{self, NonNull};
 
 use crate::bindings as b;
 use crate::kapi::bio::OwnedBio;
-use crate::rt::{AllocError, SpinLock, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, WaitList};
 
 /// # Invariants
 ///
@@ -59,7 +59,7 @@ impl BioQueue {
     /// Creates an empty queue.
     pub fn new() -> Result<Self, AllocError> {
         Ok(Self {
-            state: SpinLock::new(Chain {
+            state: spin_lock!(Chain {
                 first: ptr::null_mut(),
                 last: ptr::null_mut(),
                 closed: false,

@@ -14,7 +14,7 @@ use core::mem;
 use core::ptr::NonNull;
 
 use crate::bindings as b;
-use crate::rt::{AllocError, SpinLock, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, WaitList};
 
 /// Bios that are collected at most.
 const STAGED_MAX: usize = 64;
@@ -74,7 +74,7 @@ pub(super) struct BioStage {
 impl BioStage {
     pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
-            staged: SpinLock::new(Staged::new())?,
+            staged: spin_lock!(Staged::new())?,
             work: WaitList::new()?,
         })
     }

@@ -18,6 +18,7 @@ pub mod device_mapper;
 pub mod executor;
 pub mod late;
 pub mod links_lock;
+pub mod lock_class;
 pub mod lz4_fast;
 pub mod noio;
 pub mod page;

@@ -33,7 +33,7 @@ use crate::bindings as b;
 use crate::kapi::bio::BlockStatus;
 use crate::kapi::bio_stage::BioStage;
 use crate::kapi::wake_cell::{Owner, WakeCell};
-use crate::rt::{Page, SpinLock, WaitList};
+use crate::rt::{spin_lock, Page, SpinLock, WaitList};
 
 /// What an own bio carries.
 ///
@@ -194,7 +194,7 @@ impl<P: Payload> Pool<P> {
             Shared {
                 device,
                 free: AtomicPtr::new(ptr::null_mut()),
-                pop: SpinLock::new(()).map_err(|_| ENOMEM)?,
+                pop: spin_lock!(()).map_err(|_| ENOMEM)?,
                 waiters: WaitList::new().map_err(|_| ENOMEM)?,
                 users: AtomicUsize::new(1),
                 idle: KBox::pin_init(Completion::new(), GFP_KERNEL)?,

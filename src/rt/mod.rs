@@ -43,6 +43,7 @@ use self::kernel as backend;
     reason = "not every crate with this surface logs at every level"
 )]
 pub(crate) use backend::log::{rt_error as error, rt_info as info, rt_warn as warn};
+pub(crate) use backend::spin_lock;
 
 /// Bytes of a [`Page`]: the block size of the volume, and the page size of the machine.
 pub const PAGE_BYTES: usize = 4096;

@@ -16,7 +16,7 @@ use crate::engine::statistics::BlockMapStats;
 use crate::engine::table::FixedTable;
 use crate::engine::units::{Block, Pbn, SequenceNumber};
 use crate::rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::rt::{AllocError, Page, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, Page, SpinLock, Vec, WaitList};
 
 /// Most pages of a shard that are written at the same time only to make room.
 const MAKING_ROOM_MAX: u64 = 8;
@@ -50,7 +50,7 @@ impl Shard {
     pub(super) fn new(frames: usize) -> Result<Self, AllocError> {
         let count = u32::try_from(frames).map_err(|_| AllocError)?;
         Ok(Self {
-            state: SpinLock::new(ShardState {
+            state: spin_lock!(ShardState {
                 table: FixedTable::with_capacity(frames.saturating_add(1))?,
                 frames: Vec::from_fn(frames.saturating_add(1), |_| Frame::new())?,
                 free: Vec::from_fn(frames, |index| u32::try_from(index).map_err(|_| AllocError))?,

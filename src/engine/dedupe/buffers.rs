@@ -5,7 +5,7 @@
 //! A task takes all it needs at once and waits for nobody else while it has them, so waiting for buffers always ends. The pool's
 //! lock takes no other lock.
 
-use crate::rt::{AllocError, Page, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, Page, SpinLock, Vec, WaitList};
 
 /// What reading one mapping takes.
 pub(super) struct Buffers {
@@ -25,7 +25,7 @@ impl BufferPool {
     /// A pool for `readers` tasks at a time.
     pub(super) fn new(readers: usize) -> Result<Self, AllocError> {
         Ok(Self {
-            free: SpinLock::new(Vec::from_fn(readers.max(1), |_| {
+            free: spin_lock!(Vec::from_fn(readers.max(1), |_| {
                 Ok::<_, AllocError>(Buffers {
                     scratch: Page::new()?,
                     data: Page::new()?,

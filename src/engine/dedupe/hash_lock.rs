@@ -21,7 +21,7 @@ use crate::engine::packer::BinTicket;
 use crate::engine::pin::SharedBlock;
 use crate::engine::table::{FixedTable, Key};
 use crate::engine::units::Block;
-use crate::rt::{AllocError, Page, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, Page, SpinLock, Vec, WaitList};
 
 /// Shards, a power of two.
 const SHARDS: usize = 16;
@@ -125,7 +125,7 @@ impl<P: SharedBlock> HashLocks<P> {
             .min(requests.max(1));
         Ok(Self {
             shards: Vec::from_fn(SHARDS, |_| Shard::new(per_shard))?,
-            copies: SpinLock::new(Vec::from_fn(requests, |_| Page::new())?)?,
+            copies: spin_lock!(Vec::from_fn(requests, |_| Page::new())?)?,
         })
     }
 
@@ -210,7 +210,7 @@ impl<P: SharedBlock> HashLocks<P> {
 impl<P> Shard<P> {
     fn new(locks: usize) -> Result<Self, AllocError> {
         Ok(Self {
-            state: SpinLock::new(ShardState {
+            state: spin_lock!(ShardState {
                 names: FixedTable::with_capacity(locks)?,
                 locks: Vec::from_fn(locks, |_| Ok::<_, AllocError>(HashLock::idle()))?,
                 idle: Vec::from_fn(locks, |index| u32::try_from(index).map_err(|_| AllocError))?,

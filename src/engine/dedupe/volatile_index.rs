@@ -10,7 +10,7 @@ use crate::engine::format::block_map_entry::ENTRY_BYTES;
 use crate::engine::format::block_name::{Advice, NAME_BYTES};
 use crate::engine::format::{BlockName, Mapping};
 use crate::engine::statistics::IndexStats;
-use crate::rt::{AllocError, SpinLock, Vec};
+use crate::rt::{spin_lock, AllocError, SpinLock, Vec};
 
 /// Records in a set.
 const WAYS: usize = 8;
@@ -87,7 +87,7 @@ impl VolatileIndex {
         let sets_per_group = sets.checked_div(groups).unwrap_or(0);
         Ok(Self {
             groups: Vec::from_fn(groups, |_| {
-                SpinLock::new(Group {
+                spin_lock!(Group {
                     sets: Vec::from_elem(Set::default(), sets_per_group)?,
                     statistics: IndexStats::default(),
                 })

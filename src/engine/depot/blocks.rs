@@ -15,7 +15,7 @@ use crate::engine::format::BlockCode;
 use crate::engine::statistics::AllocatorCounters;
 use crate::engine::units::{Pbn, SlabNumber};
 use crate::rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::rt::{Arc, SpinLock, Vec};
+use crate::rt::{spin_lock, Arc, SpinLock, Vec};
 
 /// The slabs, and who holds what of them.
 ///
@@ -49,8 +49,8 @@ impl Blocks {
             current: AtomicUsize::new(0),
             tracks_codes: AtomicBool::new(geometry.has_map()),
             pins: Pins::new(most_held)?,
-            slabs: Vec::from_fn(slab_count, |_| SpinLock::new(Slab::new(&geometry)?))?,
-            allocator: SpinLock::new(Allocator::new(geometry.slab_count())?)?,
+            slabs: Vec::from_fn(slab_count, |_| spin_lock!(Slab::new(&geometry)?))?,
+            allocator: spin_lock!(Allocator::new(geometry.slab_count())?)?,
             allocated: AtomicU64::new(0),
         })
     }

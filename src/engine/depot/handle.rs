@@ -20,7 +20,7 @@ use crate::engine::journal::Journal;
 use crate::engine::store::Store;
 use crate::engine::units::{JournalPoint, Pbn, SequenceNumber, SlabNumber};
 use crate::rt::atomic::{AtomicU64, Ordering};
-use crate::rt::{Arc, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, Arc, SpinLock, Vec, WaitList};
 
 /// No recovery journal block.
 const NONE: u64 = u64::MAX;
@@ -75,7 +75,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
                 usize::try_from(slab_count).map_err(|_| Error::NoMemory)?,
                 |_| Ok::<_, Error>(AtomicU64::new(NONE)),
             )?,
-            writer_pages: SpinLock::new(Vec::from_fn(WRITERS, |_| WriterPages::new())?)?,
+            writer_pages: spin_lock!(Vec::from_fn(WRITERS, |_| WriterPages::new())?)?,
             blocks,
         };
         Ok(Self {

@@ -9,7 +9,7 @@ use crate::engine::env::Env;
 use crate::engine::error::Error;
 use crate::engine::units::SlabNumber;
 use crate::rt::atomic::{AtomicU32, Ordering};
-use crate::rt::{Arc, SpinLock, WaitList};
+use crate::rt::{spin_lock, Arc, SpinLock, WaitList};
 
 /// Slabs that are loaded at a time.
 pub(super) const LOADERS: u32 = 32;
@@ -94,7 +94,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
         let loading = Arc::new(Loading {
             next: AtomicU32::new(0),
             running: AtomicU32::new(loaders),
-            failed: SpinLock::new(None)?,
+            failed: spin_lock!(None)?,
             ended: WaitList::new()?,
         })?;
         for _ in 0..loaders {

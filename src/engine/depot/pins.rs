@@ -11,7 +11,7 @@
 
 use crate::engine::table::{FixedTable, Full};
 use crate::engine::units::{Pbn, MAX_REFERENCE_COUNT};
-use crate::rt::{AllocError, SpinLock, Vec};
+use crate::rt::{spin_lock, AllocError, SpinLock, Vec};
 
 /// Shards; a power of two.
 const SHARDS: usize = 8;
@@ -34,7 +34,7 @@ impl Pins {
     pub(super) fn new(most: usize) -> Result<Self, AllocError> {
         // Nothing keeps all of them from being in one shard.
         Ok(Self {
-            shards: Vec::from_fn(SHARDS, |_| SpinLock::new(FixedTable::with_capacity(most)?))?,
+            shards: Vec::from_fn(SHARDS, |_| spin_lock!(FixedTable::with_capacity(most)?))?,
         })
     }
 

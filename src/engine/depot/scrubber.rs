@@ -17,7 +17,7 @@ use crate::engine::env::Env;
 use crate::engine::error::Error;
 use crate::engine::units::SlabNumber;
 use crate::rt::atomic::{AtomicU32, Ordering};
-use crate::rt::{AllocError, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, Vec, WaitList};
 
 /// Scrubbers to start.
 pub const SCRUBBERS: usize = 4;
@@ -42,7 +42,7 @@ impl Scrubbing {
     pub(super) fn new(slab_count: u32) -> Result<Self, AllocError> {
         let count = usize::try_from(slab_count).map_err(|_| AllocError)?;
         Ok(Self {
-            state: SpinLock::new(State {
+            state: spin_lock!(State {
                 pending: Vec::with_capacity(count)?,
                 running: 0,
                 paused: false,

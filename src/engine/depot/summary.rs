@@ -16,7 +16,7 @@ use crate::engine::format::slab_summary::{
 };
 use crate::engine::store::Store;
 use crate::engine::units::{Pbn, SlabNumber, MAX_PHYSICAL_ZONES, SLAB_SUMMARY_BLOCKS};
-use crate::rt::{Page, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, Page, SpinLock, Vec, WaitList};
 
 struct State {
     contents: Page,
@@ -57,7 +57,7 @@ impl Summary {
             zone_count,
             blocks: Vec::from_fn(BLOCKS_PER_COPY, |_| {
                 Ok::<_, Error>(Block {
-                    state: SpinLock::new(State {
+                    state: spin_lock!(State {
                         contents: Page::new()?,
                         outgoing: Some(Page::new()?),
                         requested: 0,

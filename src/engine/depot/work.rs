@@ -9,7 +9,7 @@
 
 use crate::engine::units::SlabNumber;
 use crate::rt::atomic::{AtomicU64, Ordering};
-use crate::rt::{AllocError, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, Vec, WaitList};
 
 struct Queue {
     ring: Vec<SlabNumber>,
@@ -31,7 +31,7 @@ impl Work {
     pub(super) fn new(slab_count: u32) -> Result<Self, AllocError> {
         let slab_count = usize::try_from(slab_count).map_err(|_| AllocError)?;
         Ok(Self {
-            queue: SpinLock::new(Queue {
+            queue: spin_lock!(Queue {
                 ring: Vec::from_elem(SlabNumber::ZERO, slab_count)?,
                 first: 0,
                 len: 0,

@@ -15,7 +15,7 @@ use crate::engine::format::recovery_journal::position;
 use crate::engine::format::recovery_journal_entry::JournalEntry;
 use crate::engine::store::Store;
 use crate::engine::units::{JournalPoint, Nonce, Pbn, SequenceNumber};
-use crate::rt::{AllocError, Arc, Page, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, Arc, Page, SpinLock, Vec, WaitList};
 
 /// Entries that the applier takes at a time.
 const BATCH_ENTRIES: usize = 64;
@@ -90,7 +90,7 @@ impl<E: Env> Journal<E> {
             store,
             origin: parameters.origin,
             constants,
-            state: SpinLock::new(State::new(
+            state: spin_lock!(State::new(
                 constants,
                 parameters.start,
                 parameters.logical_blocks_used,

@@ -24,7 +24,7 @@ use crate::engine::format::{BlockCode, Mapping};
 use crate::engine::pin::{Home, SharedBlock};
 use crate::engine::store::Store;
 use crate::engine::units::FragmentSlot;
-use crate::rt::{AllocError, Arc, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, Arc, SpinLock, Vec, WaitList};
 
 /// Most bins that take fragments at the same time.
 pub const OPEN_BINS_MAX: usize = 16;
@@ -100,7 +100,7 @@ impl<E: Env, P: SharedBlock> Packer<E, P> {
         let bins = OPEN_BINS_MAX.saturating_add(requests.min(CLOSED_BINS_MAX));
         Ok(Self {
             store,
-            state: SpinLock::new(State {
+            state: spin_lock!(State {
                 bins: Vec::from_fn(bins, |_| Bin::new())?,
                 open: Vec::with_capacity(OPEN_BINS_MAX)?,
                 idle: Vec::from_fn(bins, |index| u32::try_from(index).map_err(|_| AllocError))?,

@@ -8,7 +8,7 @@ use crate::engine::env::Env;
 use crate::engine::error::Error;
 use crate::engine::store::Store;
 use crate::rt::atomic::{AtomicUsize, Ordering};
-use crate::rt::{Arc, SpinLock, WaitList};
+use crate::rt::{spin_lock, Arc, SpinLock, WaitList};
 
 /// What the workers share.
 struct Shared<F> {
@@ -51,7 +51,7 @@ where
         count,
         next: AtomicUsize::new(0),
         running: AtomicUsize::new(workers),
-        failed: SpinLock::new(None)?,
+        failed: spin_lock!(None)?,
         ended: WaitList::new()?,
     })?;
     for _ in 0..workers {

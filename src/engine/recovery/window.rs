@@ -7,7 +7,7 @@ use crate::engine::env::{Env, IoClass};
 use crate::engine::error::Error;
 use crate::engine::store::Store;
 use crate::engine::units::{Block, Pbn};
-use crate::rt::{Arc, Page, SpinLock, Vec};
+use crate::rt::{spin_lock, Arc, Page, SpinLock, Vec};
 
 /// Blocks in memory at a time.
 pub const WINDOW_BLOCKS: usize = 256;
@@ -44,7 +44,7 @@ impl<E: Env> Window<E> {
     pub fn new(store: Arc<Store<E>>, area: JournalArea) -> Result<Self, Error> {
         let blocks = usize::try_from(area.blocks).unwrap_or(WINDOW_BLOCKS);
         let pages = Vec::from_fn(blocks.min(WINDOW_BLOCKS), |_| {
-            Ok::<_, Error>(SpinLock::new(Some(Page::new()?))?)
+            Ok::<_, Error>(spin_lock!(Some(Page::new()?))?)
         })?;
         Ok(Self {
             store,

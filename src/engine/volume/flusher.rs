@@ -12,7 +12,7 @@
 //! Lock order: `generations` takes no other lock.
 
 use crate::rt::atomic::{AtomicBool, Ordering};
-use crate::rt::{AllocError, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, SpinLock, Vec, WaitList};
 
 /// Generations that can be open at a time; further flushes wait for the oldest.
 const RING: u64 = 64;
@@ -79,7 +79,7 @@ impl Flusher {
     /// No write in progress.
     pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
-            generations: SpinLock::new(Generations {
+            generations: spin_lock!(Generations {
                 oldest: 0,
                 current: 0,
                 members: Vec::from_elem(

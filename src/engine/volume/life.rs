@@ -12,7 +12,7 @@ use crate::engine::format::super_block::SuperBlock;
 use crate::engine::format::volume_state::VolumeState;
 use crate::engine::recovery::chain::Usage;
 use crate::rt::atomic::{AtomicBool, Ordering};
-use crate::rt::{AllocError, Arc, SpinLock};
+use crate::rt::{spin_lock, AllocError, Arc, SpinLock};
 
 /// How far a suspend goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) struct Lifecycle {
 impl Lifecycle {
     pub(super) fn new() -> Result<Self, AllocError> {
         Ok(Self {
-            phase: SpinLock::new(Phase::Opened)?,
+            phase: spin_lock!(Phase::Opened)?,
             online: AtomicBool::new(false),
             outgrown: AtomicBool::new(false),
         })

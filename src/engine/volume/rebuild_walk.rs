@@ -14,7 +14,7 @@ use crate::engine::format::block_map_tree::{Forest, ROOT_LEVEL};
 use crate::engine::format::{FormatError, Mapping, MappingState};
 use crate::engine::recovery::parallel::for_each;
 use crate::engine::units::{EntrySlot, Pbn, BLOCK_MAP_ENTRIES_PER_PAGE, BLOCK_MAP_TREE_HEIGHT};
-use crate::rt::{Arc, Page, SpinLock};
+use crate::rt::{spin_lock, Arc, Page};
 
 /// Trees that are walked at a time.
 const WALKERS: usize = 30;
@@ -66,7 +66,7 @@ struct Walk<'a, E: Env> {
 impl<E: Env> Volume<E> {
     /// Counts every reference that the block map makes, and unmaps what cannot be.
     pub(super) async fn count_references(this: &Arc<Self>) -> Result<Counted, Error> {
-        let sum = Arc::new(SpinLock::new(Counted::default())?)?;
+        let sum = Arc::new(spin_lock!(Counted::default())?)?;
         let trees = usize::try_from(this.super_block.content().block_map.root_count)
             .map_err(|_| Error::OutOfRange)?;
         for purpose in [Purpose::Pages, Purpose::Leaves] {

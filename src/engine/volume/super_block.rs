@@ -11,7 +11,7 @@ use crate::engine::error::Error;
 use crate::engine::format::super_block::SuperBlock;
 use crate::engine::store::Store;
 use crate::engine::units::Pbn;
-use crate::rt::{AllocError, Arc, Page, SpinLock, WaitList};
+use crate::rt::{spin_lock, AllocError, Arc, Page, SpinLock, WaitList};
 
 struct Inner {
     content: SuperBlock,
@@ -39,7 +39,7 @@ impl<E: Env> SuperBlockKeeper<E> {
         Ok(Self {
             store,
             pbn,
-            inner: SpinLock::new(Inner {
+            inner: spin_lock!(Inner {
                 content,
                 page: Some(page),
                 broken: false,

@@ -8,7 +8,7 @@ use super::request::Buffers;
 use super::Volume;
 use crate::engine::env::{Codec, Compressed, Env};
 use crate::rt::atomic::{AtomicBool, Ordering};
-use crate::rt::{AllocError, Page, SpinLock, Vec, WaitList};
+use crate::rt::{spin_lock, AllocError, Page, SpinLock, Vec, WaitList};
 
 /// Checks that can be made at a time.
 const CHECKS: usize = 32;
@@ -36,7 +36,7 @@ impl Verifier {
         })?;
         Ok(Self {
             on: AtomicBool::new(false),
-            pairs: SpinLock::new(pairs)?,
+            pairs: spin_lock!(pairs)?,
             returned: WaitList::new()?,
         })
     }

@@ -12,6 +12,7 @@ mod sync;
 
 pub use self::containers::{Arc, Box, Vec};
 pub use self::page::{Page, PagePair};
+pub(crate) use self::sync::spin_lock;
 pub use self::sync::{SpinLock, SpinLockGuard, WaitList};
 
 /// CRC-32 (polynomial 0xedb88320, least significant bit first) continued from `seed`, without any inversion.

@@ -16,6 +16,14 @@ mod links_lock;
 #[path = "../../kapi/wait_list.rs"]
 mod wait_list;
 
+/// A free lock around a value, or an `AllocError`.
+macro_rules! spin_lock {
+    ($value:expr) => {
+        $crate::rt::SpinLock::new($value)
+    };
+}
+pub(crate) use spin_lock;
+
 /// A number of this thread, never 0.
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

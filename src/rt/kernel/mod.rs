@@ -10,6 +10,7 @@ mod containers;
 mod sync;
 
 pub use self::containers::{Arc, Box, Vec};
+pub(crate) use self::sync::spin_lock;
 pub use self::sync::{SpinLock, SpinLockGuard, WaitList};
 pub use crate::kapi::crc32::crc32_le;
 pub use crate::kapi::page::{Page, PagePair};

@@ -2,6 +2,7 @@
 
 //! The spinlock and the wait list of the kernel.
 
+use crate::kapi::lock_class::LockClass;
 use crate::kapi::noio::noio;
 use crate::kapi::wait_list::{self, Links};
 use crate::rt::AllocError;
@@ -9,7 +10,23 @@ use core::fmt;
 use core::future::Future;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, new_spinlock_irq, SpinLockIrq};
+use kernel::sync::{new_spinlock_irq, SpinLockIrq};
+
+/// A free lock around a value, or an `AllocError`. Locks that are made at one place are of one class: lockdep takes them to
+/// be alike, and no two of them may be held at a time.
+macro_rules! spin_lock {
+    ($value:expr) => {{
+        static CLASS: $crate::kapi::lock_class::LockClass =
+            $crate::kapi::lock_class::LockClass::new(::core::concat!(
+                ::core::file!(),
+                ":",
+                ::core::line!(),
+                "\0"
+            ));
+        $crate::rt::SpinLock::new($value, &CLASS)
+    }};
+}
+pub(crate) use spin_lock;
 
 /// Lets a lock hand out plain references whatever `T` is. Nothing pins the value inside.
 struct Plain<T>(T);
@@ -20,9 +37,9 @@ impl<T> Unpin for Plain<T> {}
 pub struct SpinLock<T>(Pin<KBox<kernel::sync::SpinLock<Plain<T>>>>);
 
 impl<T> SpinLock<T> {
-    /// A free lock around `value`.
-    pub fn new(value: T) -> Result<Self, AllocError> {
-        let lock = new_spinlock!(Plain(value), "rvdo::SpinLock");
+    /// A free lock around `value`. For [`spin_lock!`](crate::rt::spin_lock).
+    pub fn new(value: T, class: &'static LockClass) -> Result<Self, AllocError> {
+        let lock = kernel::sync::SpinLock::new(Plain(value), class.name(), class.key());
         noio(|| KBox::pin_init(lock, GFP_KERNEL))
             .map(Self)
             .map_err(|_| AllocError)

@@ -18,7 +18,7 @@ use crate::kapi::block_on::block_on;
 use crate::kapi::device_mapper::{Args, ResultText};
 use crate::kapi::executor::Executor;
 use crate::kapi::timer::Timer;
-use crate::rt::{join2, yield_now, Arc, SpinLock, Vec, WaitList};
+use crate::rt::{join2, spin_lock, yield_now, Arc, SpinLock, Vec, WaitList};
 
 /// A counting semaphore as the engine makes one.
 struct Semaphore {
@@ -29,7 +29,7 @@ struct Semaphore {
 impl Semaphore {
     fn new(permits: u64) -> Result<Self> {
         Ok(Self {
-            permits: SpinLock::new(permits)?,
+            permits: spin_lock!(permits)?,
             waiters: WaitList::new()?,
         })
     }
@@ -230,7 +230,7 @@ pub(crate) fn naps(executor: &Executor, args: &Args<'_>, out: &mut ResultText<'_
 pub(crate) fn late(executor: &Executor, args: &Args<'_>, out: &mut ResultText<'_>) -> Result {
     let tasks: usize = args.parse(1).filter(|&n| n > 0).ok_or(EINVAL)?;
     let group = Group::new(tasks, |_| 0)?;
-    let wakers = Arc::new(SpinLock::new(Vec::with_capacity(tasks)?)?)?;
+    let wakers = Arc::new(spin_lock!(Vec::with_capacity(tasks)?)?)?;
     for _ in 0..tasks {
         let (group, wakers) = (group.clone(), wakers.clone());
         executor.spawn(async move {

@@ -9,7 +9,7 @@ use core::fmt::Write;
 use kernel::prelude::*;
 
 use crate::kapi::device_mapper::ResultText;
-use crate::rt::{self, Arc, Box, Page, PagePair, SpinLock, Vec};
+use crate::rt::{self, spin_lock, Arc, Box, Page, PagePair, Vec};
 
 struct Checks {
     made: u32,
@@ -93,7 +93,7 @@ fn others(checks: &mut Checks) -> Result {
     let same = one.clone();
     checks.that("same arc", Arc::ptr_eq(&one, &same));
     checks.that("other arc", !Arc::ptr_eq(&one, &Arc::new(1)?));
-    let lock = SpinLock::new(1)?;
+    let lock = spin_lock!(1)?;
     *lock.lock() = 2;
     checks.that("lock", *lock.lock() == 2);
     Ok(())

@@ -21,7 +21,7 @@ use crate::kapi::acomp::{Acomp, Implementations};
 use crate::kapi::acomp_pool::AcompPool;
 use crate::kapi::lz4_fast::AcceleratedLz4;
 use crate::kapi::timer::Timer;
-use crate::rt::{self, Page, PagePair, SpinLock, PAGE_BYTES};
+use crate::rt::{self, spin_lock, Page, PagePair, SpinLock, PAGE_BYTES};
 use crate::target::back_off::BackOff;
 use crate::target::compression_type::ACCELERATED_LZ4;
 use crate::target::driver_list::Candidate;
@@ -136,7 +136,7 @@ impl Driver {
     fn with_acomp(acomp: Acomp, format: StreamFormat, figures: rt::Arc<Figures>) -> Result<Self> {
         let (requests, kits) = if acomp.is_async() {
             let kits = Kits::new(ASYNCHRONOUS_REQUESTS)?;
-            (ASYNCHRONOUS_REQUESTS, Some(SpinLock::new(kits)?))
+            (ASYNCHRONOUS_REQUESTS, Some(spin_lock!(kits)?))
         } else {
             (SYNCHRONOUS_REQUESTS, None)
         };

@@ -23,7 +23,7 @@ use self::driver::{Driver, OpenFailure, Outcome};
 use crate::engine::env::{Codec, CodecError, Compressed};
 use crate::engine::format::StreamFormat;
 use crate::kapi::block_on::block_on;
-use crate::rt::{self, Page, PagePair, SpinLock};
+use crate::rt::{self, spin_lock, Page, PagePair, SpinLock};
 use crate::target::compression_type::CompressionType;
 use crate::target::driver_list::{compressors, Candidate, DriverList};
 use crate::target::figures::Figures;
@@ -122,11 +122,11 @@ impl Codecs {
     /// No driver is open.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            slots: SpinLock::new(Slots {
+            slots: spin_lock!(Slots {
                 selection: None,
                 software: [const { None }; StreamFormat::COUNT],
             })?,
-            figures: SpinLock::new(rt::Vec::with_capacity(FIGURES_MAX)?)?,
+            figures: spin_lock!(rt::Vec::with_capacity(FIGURES_MAX)?)?,
         })
     }
 
