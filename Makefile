@@ -10,6 +10,7 @@
 #   make demo             what it does, on a few hundred megabytes of files
 #   make bench            how it compares with the in-tree driver
 #   make soak             run tests/vm/soak in the guest, then 49 plug pulls
+#   make uml              run guest cases under lockdep and KASAN, in User-Mode Linux
 #   make fmt              format the Rust sources
 #   make clean            remove what builds left here; the lab stays
 
@@ -17,7 +18,7 @@ KDIR ?=
 # What Debian's kernels were built with; another tree may want other values.
 KMAKE_VARS ?= ARCH=x86 CROSS_COMPILE=x86_64-linux-gnu- CC=x86_64-linux-gnu-gcc-14
 
-.PHONY: all modules test_modules modules_install install lab test check demo bench soak clippy fmt clean help
+.PHONY: all modules test_modules modules_install install lab test check demo bench soak uml clippy fmt clean help
 
 all: modules
 
@@ -55,6 +56,10 @@ soak: modules test_modules
 	scripts/vm-suite tests/vm/$@ --timeout 7200 --case-timeout 3600
 	scripts/vm-pulls --pulls 35 drivers
 	scripts/vm-pulls --pulls 14 formats
+
+uml: modules test_modules
+	scripts/uml-setup
+	scripts/vm-suite tests/vm/cases --uml --timeout 7200 --case-timeout 3600
 
 check: lab
 	scripts/check

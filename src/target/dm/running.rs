@@ -120,7 +120,7 @@ impl Running {
         let volume = parker.block_on(Volume::open(env.clone(), parameters))?;
         open_held_formats(&env.codecs, &volume)?;
         check_wish(&volume, line, &env.codecs)?;
-        let volume = rt::SpinLock::new(volume)?;
+        let volume = rt::spin_lock!(volume)?;
         let init = pin_init!(Self {
             instance,
             volume,
