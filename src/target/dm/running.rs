@@ -248,7 +248,7 @@ impl Running {
         let grown = control
             .parker
             .block_on(Volume::succeed(&old, env, parameters_of(line)))?;
-        // The old volume goes here, not under the lock.
+        // `old` still refers to the old volume, so nothing is freed under the lock.
         drop(core::mem::replace(&mut *self.volume.lock(), grown));
         Ok(())
     }
