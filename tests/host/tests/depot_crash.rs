@@ -4,7 +4,7 @@
 
 mod depot_world;
 
-use depot_world::{recovery, Ledger, Shape, World};
+use depot_world::{recovery, Ledger, Shape, World, ENTRIES_PER_BLOCK};
 use rvdo_host::engine::depot::{Pin, ReferenceUpdate};
 use rvdo_host::engine::units::{Pbn, SequenceNumber};
 use rvdo_host::sim::disk::Latency;
@@ -23,6 +23,8 @@ struct Run {
     block_map_percent: u32,
     /// Blocks that have a reference when it begins.
     stored: usize,
+    /// How often, in a hundred entries, the next one comes a while later. The disk does little otherwise until a journal is full.
+    pause_percent: u32,
 }
 
 /// The next thing to happen to a reference, and the guards that it needs.
@@ -91,9 +93,13 @@ fn crash(run: Run, seed: u64) -> u64 {
     for _ in 0..run.entries {
         if world.rng.permille(run.commit_permille) {
             let depot = world.depot.clone();
-            let up_to =
-                SequenceNumber::new(1 + world.rng.below(1 + ledger.entries.len() as u64 / 217))
-                    .unwrap();
+            let newest = 1 + ledger.entries.len() as u64 / u64::from(ENTRIES_PER_BLOCK);
+            // What was stored before is on disk long since.
+            let oldest = match run.stored {
+                0 => 1,
+                _ => newest,
+            };
+            let up_to = SequenceNumber::new(world.rng.between(oldest, newest)).unwrap();
             world
                 .executor
                 .clock()
@@ -104,7 +110,17 @@ fn crash(run: Run, seed: u64) -> u64 {
         let point = ledger.enter(pbn, update);
         let depot = world.depot.clone();
         let (disk, shape) = (world.disk.clone(), run.shape);
-        let apply = depot.apply(point, pbn, update);
+        let clock = world.executor.clock();
+        let pause = match world.rng.percent(run.pause_percent) {
+            true => world.rng.between(1, 20),
+            false => 0,
+        };
+        let apply = async {
+            if pause > 0 {
+                clock.sleep(pause).await;
+            }
+            depot.apply(point, pbn, update).await
+        };
         let result = world.executor.run_until(apply, || {
             if crash_rng.permille(run.crash_permille) {
                 crashes += 1;
@@ -163,6 +179,7 @@ fn every_reference_survives_a_power_failure() {
         commit_permille: 1,
         block_map_percent: 0,
         stored: 0,
+        pause_percent: 0,
     };
     let crashes: u64 = (1..=3)
         .map(|seed| crash(run(2), seed) + crash(run(8), seed))
@@ -184,6 +201,7 @@ fn every_reference_survives_in_several_slabs_with_many_commits() {
         commit_permille: 60,
         block_map_percent: 1,
         stored: 0,
+        pause_percent: 0,
     };
     let crashes: u64 = (1..=40).map(|seed| crash(run, seed)).sum();
     assert!(crashes > 100, "{crashes}");
@@ -204,6 +222,7 @@ fn every_reference_survives_in_several_reference_blocks() {
         commit_permille: 100,
         block_map_percent: 1,
         stored: 0,
+        pause_percent: 0,
     };
     let crashes: u64 = (1..=10).map(|seed| crash(run, seed)).sum();
     assert!(crashes > 50, "{crashes}");
@@ -215,17 +234,18 @@ fn every_reference_survives_in_several_reference_blocks() {
 fn every_reference_survives_in_more_reference_blocks_than_are_written_at_a_time() {
     let run = Run {
         shape: Shape {
-            slab_bits: 15,
+            slab_bits: 16,
             slabs: 1,
             journal_blocks: 8,
             zone_count: 0,
         },
-        entries: 400,
-        crash_permille: 20,
-        commit_permille: 150,
+        entries: 1_000,
+        crash_permille: 30,
+        commit_permille: 40,
         block_map_percent: 0,
-        stored: 30_000,
+        stored: 62_000,
+        pause_percent: 60,
     };
-    let crashes: u64 = (1..=6).map(|seed| crash(run, seed)).sum();
+    let crashes: u64 = (1..=4).map(|seed| crash(run, seed)).sum();
     assert!(crashes > 50, "{crashes}");
 }
