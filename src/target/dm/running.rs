@@ -183,11 +183,11 @@ impl Running {
         self.control.lock().line.clone()
     }
 
-    /// Starts the volume or goes on with it, as `line` says; with `selection` if the table brought one.
+    /// Starts the volume or goes on with it, as `line` says; with `selection`, which it takes, if the table brought one.
     pub(super) fn resume(
         &self,
         line: &Arc<TableLine>,
-        selection: Option<Selection>,
+        selection: &mut Option<Selection>,
     ) -> core::result::Result<(), EngineError> {
         let mut control = self.control.lock();
         self.grow_physical(&mut control, line)?;
@@ -196,18 +196,17 @@ impl Running {
         control.parker.block_on(Volume::resume(&volume))?;
         control.started = true;
         control.line = line.clone();
-        let mut selection = selection;
         if !volume.store().read_only().is_set() {
             match self.prepare_formats(&mut control, &volume, line, selection.as_ref()) {
                 // The volume was downgraded after the table was loaded.
                 Err(EngineError::Unsupported(why)) => {
                     rt::error!("{}: the compressor stays as it is: {}", self.instance, why);
-                    selection = None;
+                    *selection = None;
                 }
                 prepared => prepared?,
             }
         }
-        if let Some(selection) = selection {
+        if let Some(selection) = selection.take() {
             self.env.codecs.install(selection);
             volume.compressor_changed();
         }

@@ -510,9 +510,10 @@ impl Target for VdoTarget {
     }
 
     fn preresume(&self, ti: &Instance<'_>) -> Result {
-        let selection = self.selection.lock().take();
+        // What a failed attempt did not get to is there for the next one.
+        let mut selection = self.selection.lock();
         self.running()
-            .resume(&self.line, selection)
+            .resume(&self.line, &mut selection)
             .map_err(|error| {
                 rt::error!("{}: cannot resume the volume: {}", ti.device_name(), error);
                 engine_error(error)

@@ -75,4 +75,29 @@ need dmsetup create v --table "$(line vdo 22)"
 check holds /dev/mapper/v $model
 check dmsetup remove v
 check audit "$disk"
+
+case_begin device-fails
+# below TARGET: the disk, or one that fails.
+below() { dmsetup load below --table "0 $(sectors "$disk") $1" && dmsetup suspend below && dmsetup resume below; }
+whole="linear $disk 0"
+need dmsetup create below --table "0 $(sectors "$disk") $whole"
+need test -b /dev/mapper/below
+on_below() { line rvdo "$1" | sed "s,$disk,/dev/mapper/below,"; }
+need dmsetup create v --table "$(on_below 22)"
+same algorithm "$(compress_stat_of v algorithm)" lz4
+need dmsetup load v --table "$(on_below 27) compressionType lz4hc"
+check dmsetup suspend v
+check below error
+dmsetup resume v 2>/tmp/case/resume && fail "resumed without a device"
+cat /tmp/case/resume
+check below "$whole"
+# All that the table asks for is still asked for.
+check dmsetup resume v
+same blocks "$(stat_of v physicalBlocks)" $((VOLUME_OVERHEAD_BLOCKS + 27 * SLAB_BLOCKS))
+same algorithm "$(compress_stat_of v algorithm)" lz4hc
+check holds /dev/mapper/v $model
+stays_normal v
+check dmsetup remove v
+check dmsetup remove below
+check audit "$disk"
 check rmmod rvdo dm-vdo
