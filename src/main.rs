@@ -14,6 +14,7 @@ pub mod target;
 
 use crate::kapi::device_mapper::Registration;
 use crate::kapi::late::LateQueue;
+use crate::kapi::lz4_fast::AcceleratedLz4;
 use crate::target::dm::{Registry, VdoTarget};
 
 module! {
@@ -35,25 +36,30 @@ struct Rvdo {
     _vdo: Option<Registration<VdoTarget>>,
     _rvdo: Registration<VdoTarget>,
     _late: LateQueue,
+    _lz4: AcceleratedLz4,
 }
 
 impl kernel::Module for Rvdo {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let late = LateQueue::new()?;
+        let lz4 = AcceleratedLz4;
         let registry = Registry::new()?;
-        let rvdo = Registration::new(c"rvdo", module, registry.clone())?;
+        // What may fail for its name comes first: a module that does not come to live must not have had a table.
         let vdo = if module_parameters::register_vdo.value() {
-            let registration = Registration::new(c"vdo", module, registry).inspect_err(|_| {
-                pr_err!("the name vdo is taken: unload the dm_vdo module first\n");
-            })?;
+            let registration =
+                Registration::new(c"vdo", module, registry.clone()).inspect_err(|_| {
+                    pr_err!("the name vdo is taken: unload the dm_vdo module first\n");
+                })?;
             Some(registration)
         } else {
             None
         };
+        let rvdo = Registration::new(c"rvdo", module, registry)?;
         Ok(Self {
             _vdo: vdo,
             _rvdo: rvdo,
             _late: late,
+            _lz4: lz4,
         })
     }
 }

@@ -34,6 +34,8 @@ struct workqueue_struct *rvdo_alloc_workqueue(const char *name, unsigned int max
 void rvdo_destroy_workqueue(struct workqueue_struct *wq);
 void rvdo_pin_module(void);
 void rvdo_unpin_module(void);
+void rvdo_synchronize_rcu(void);
+void rvdo_synchronize_rcu_tasks(void);
 void rvdo_run_plugged(void (*run)(void *context), void *context);
 
 /* Waiting. */
@@ -62,7 +64,7 @@ int rvdo_acomp_decompress(struct acomp_req *req);
 unsigned int rvdo_acomp_produced(struct acomp_req *req);
 
 /* LZ4 with an acceleration. */
-void *rvdo_lz4_get(int acceleration);
-void rvdo_lz4_put(void *algorithm);
+int rvdo_lz4_register(int acceleration);
+void rvdo_lz4_unregister_all(void);
 
 #endif /* RVDO_BINDINGS_HELPER_B_H */

@@ -11,6 +11,7 @@
 #include <linux/gfp.h>
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -75,6 +76,16 @@ void rvdo_pin_module(void)
 void rvdo_unpin_module(void)
 {
 	module_put(THIS_MODULE);
+}
+
+void rvdo_synchronize_rcu(void)
+{
+	synchronize_rcu();
+}
+
+void rvdo_synchronize_rcu_tasks(void)
+{
+	synchronize_rcu_tasks();
 }
 
 /*

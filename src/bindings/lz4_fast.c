@@ -3,9 +3,13 @@
  * LZ4 with an acceleration, as a compression algorithm of the crypto API.
  *
  * The kernel's own lz4 always compresses with acceleration 1, and the API has no
- * way to say otherwise. So each acceleration in use is an algorithm of its own,
- * rvdo-lz4-N, registered as long as somebody uses it. What it writes is LZ4 like
- * any other; its name keeps others from getting it for "lz4".
+ * way to say otherwise. So each acceleration that was ever asked for is an
+ * algorithm of its own, rvdo-lz4-N. What it writes is LZ4 like any other; its name
+ * keeps others from getting it for "lz4".
+ *
+ * An algorithm stays until the module goes: others may hold a reference to what is
+ * registered (the self-test of the API, whoever lists algorithms), and all that
+ * keeps it from being freed under them is that such a reference pins the module.
  */
 #include <crypto/internal/acompress.h>
 #include <linux/list.h>
@@ -14,6 +18,7 @@
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "bindings_helper_b.h"
 
@@ -21,24 +26,24 @@ struct rvdo_lz4 {
 	struct acomp_alg alg;
 	struct crypto_acomp_streams streams;
 	int acceleration;
-	unsigned int users;
 	struct list_head list;
 };
 
-/* Guards the list and the counts of users. Held while registering. */
+/* Guards the list. Held while registering. */
 static DEFINE_MUTEX(algorithms_lock);
 static LIST_HEAD(algorithms);
 
+/* Runs in a work item of the API, which knows no scope of ours; writes wait for it. */
 static void *alloc_memory(void)
 {
-	void *memory = kvmalloc(LZ4_MEM_COMPRESS, GFP_KERNEL);
+	void *memory = kmalloc(LZ4_MEM_COMPRESS, GFP_NOIO);
 
 	return memory ?: ERR_PTR(-ENOMEM);
 }
 
 static void free_memory(void *memory)
 {
-	kvfree(memory);
+	kfree(memory);
 }
 
 static struct rvdo_lz4 *of_request(struct acomp_req *req)
@@ -129,36 +134,35 @@ free:
 	return ERR_PTR(err);
 }
 
-/* Makes the algorithm rvdo-lz4-@acceleration exist until rvdo_lz4_put(). An error pointer on failure. */
-void *rvdo_lz4_get(int acceleration)
+/* Makes the algorithm rvdo-lz4-@acceleration exist. 0 or an error number. */
+int rvdo_lz4_register(int acceleration)
 {
 	struct rvdo_lz4 *lz4;
+	int err = 0;
 
 	mutex_lock(&algorithms_lock);
 	list_for_each_entry(lz4, &algorithms, list)
 		if (lz4->acceleration == acceleration)
-			goto found;
+			goto out;
 	lz4 = make(acceleration);
 	if (IS_ERR(lz4))
-		goto out;
-found:
-	lz4->users++;
+		err = PTR_ERR(lz4);
 out:
 	mutex_unlock(&algorithms_lock);
-	return lz4;
+	return err;
 }
 
-/* After the last use of the algorithm by the caller. */
-void rvdo_lz4_put(void *algorithm)
+/* When the module goes: nobody has a reference to any of them. */
+void rvdo_lz4_unregister_all(void)
 {
-	struct rvdo_lz4 *lz4 = algorithm;
+	struct rvdo_lz4 *lz4, *next;
 
-	mutex_lock(&algorithms_lock);
-	if (!--lz4->users) {
+	list_for_each_entry_safe(lz4, next, &algorithms, list) {
 		list_del(&lz4->list);
 		crypto_unregister_acomp(&lz4->alg);
+		/* Before the streams that it fills are taken away from it. */
+		cancel_work_sync(&lz4->streams.stream_work);
 		crypto_acomp_free_streams(&lz4->streams);
 		kfree(lz4);
 	}
-	mutex_unlock(&algorithms_lock);
 }

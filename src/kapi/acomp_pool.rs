@@ -284,7 +284,8 @@ impl Drop for AcompPool {
             return;
         }
         drop(state);
-        // SAFETY: no request is in flight, and we own the pool.
+        pool.settle();
+        // SAFETY: no request is in flight, nobody looks at one, and we own the pool.
         drop(unsafe { release_box(self.0) });
     }
 }
@@ -306,12 +307,20 @@ impl WorkItem for Pool {
     fn run(this: Pin<KBox<Pool>>) {
         // The callback that landed it holds the lock until it needs the pool no more.
         drop(this.state.lock());
+        this.settle();
         drop(this);
         late::unpin_module();
     }
 }
 
 impl Pool {
+    /// After the last callback: the driver may still look at the request, as that of QAT does.
+    fn settle(&self) {
+        if self.acomp.is_async() {
+            late::callbacks_return();
+        }
+    }
+
     /// Waits for a free slot.
     async fn lease(&self) -> Lease<'_> {
         let slot = self
@@ -340,15 +349,25 @@ impl Pool {
     /// The request of `slot` was abandoned, and is over now.
     fn release_abandoned(&self, slot: &Slot) {
         // SAFETY: abandoned, so the orphans are the callback's.
-        let orphans = unsafe { (*slot.orphans.get()).take() };
+        if let Some(orphans) = unsafe { (*slot.orphans.get()).take() } {
+            self.give_back(orphans);
+        }
         let mut state = self.state.lock();
         state.abandoned = state.abandoned.wrapping_sub(1);
-        if let Some(Orphans::Pair(source, destination)) = orphans {
-            // Freed if nobody reclaims them and there are too many.
-            let _ = state.returned.push_within_capacity((source, destination));
-        }
         drop(state);
         self.release(slot);
+    }
+
+    /// The buffers of an operation without a future are free. Any context.
+    fn give_back(&self, orphans: Orphans) {
+        if let Orphans::Pair(source, destination) = orphans {
+            // Freed if nobody reclaims them and there are too many.
+            let _ = self
+                .state
+                .lock()
+                .returned
+                .push_within_capacity((source, destination));
+        }
     }
 }
 
@@ -477,8 +496,12 @@ impl<D: Destination> Drop for Flight<'_, D> {
                 let mut state = self.lease.pool.state.lock();
                 state.abandoned = state.abandoned.wrapping_add(1);
             }
-            // SAFETY: the operation is over, nobody else looks.
-            Owner::Caller => drop(unsafe { (*orphans).take() }),
+            Owner::Caller => {
+                // SAFETY: the operation is over, nobody else looks.
+                if let Some(orphans) = unsafe { (*orphans).take() } {
+                    self.lease.pool.give_back(orphans);
+                }
+            }
         }
     }
 }

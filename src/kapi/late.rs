@@ -38,12 +38,23 @@ impl LateQueue {
 }
 
 impl Drop for LateQueue {
-    /// Waits until the last work item has returned.
+    /// Waits until the last work item has returned, and the last callback.
     fn drop(&mut self) {
         QUEUE.store(null_mut(), Ordering::Release);
         // SAFETY: it came from `rvdo_alloc_workqueue`. What could be enqueued pins the module, so nothing will be.
         unsafe { bindings::rvdo_destroy_workqueue(self.0.as_ptr()) };
+        // A callback that has said that it is through may still have to return from our code, in a thread of its driver that
+        // can be preempted there.
+        // SAFETY: process context.
+        unsafe { bindings::rvdo_synchronize_rcu_tasks() };
     }
+}
+
+/// Waits until the callbacks that run now have returned, if they cannot be preempted, and their caller with them: some drivers
+/// look at a request once more behind its callback. Process context.
+pub(super) fn callbacks_return() {
+    // SAFETY: process context.
+    unsafe { bindings::rvdo_synchronize_rcu() };
 }
 
 /// Whether there is a queue.

@@ -1,42 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! LZ4 with an acceleration: an algorithm that this module adds to the crypto API while somebody uses it.
+//! LZ4 with an acceleration: algorithms that this module adds to the crypto API.
 
 use super::noio::noio;
 use crate::bindings;
-use core::ffi::c_void;
-use core::ptr::NonNull;
-use kernel::error::from_err_ptr;
+use kernel::error::to_result;
 use kernel::prelude::*;
 
-/// Keeps the algorithm `rvdo-lz4-N` registered. Has to outlive every transform of it.
-///
-/// # Invariants
-///
-/// The pointer came from `rvdo_lz4_get`, and its reference belongs to this value.
-pub struct AcceleratedLz4(NonNull<c_void>);
-
-// SAFETY: the registration may be given up on any thread.
-unsafe impl Send for AcceleratedLz4 {}
-// SAFETY: nothing can be done with a shared reference.
-unsafe impl Sync for AcceleratedLz4 {}
-
-impl AcceleratedLz4 {
-    /// Registers `rvdo-lz4-N` for `N = acceleration`, unless somebody has. Process context, may sleep.
-    pub fn new(acceleration: u32) -> Result<Self> {
-        let acceleration = acceleration.try_into()?;
-        // SAFETY: no requirements in process context.
-        let algorithm = noio(|| unsafe { bindings::rvdo_lz4_get(acceleration) });
-        // INVARIANT: not an error, so a reference, and it is ours.
-        NonNull::new(from_err_ptr(algorithm)?)
-            .map(Self)
-            .ok_or(ENOMEM)
-    }
+/// Makes the algorithm `rvdo-lz4-N` exist for `N = acceleration`, until the module goes. Process context, may sleep.
+pub fn register(acceleration: u32) -> Result {
+    let acceleration = acceleration.try_into()?;
+    // SAFETY: no requirements in process context.
+    to_result(noio(|| unsafe {
+        bindings::rvdo_lz4_register(acceleration)
+    }))
 }
+
+/// Takes all algorithms away when it is dropped. Has to be dropped when the module goes, and not before: then nobody has a
+/// reference to any of them, because a reference pins the module.
+pub struct AcceleratedLz4;
 
 impl Drop for AcceleratedLz4 {
     fn drop(&mut self) {
-        // SAFETY: by the invariant; transforms of the algorithm are gone, see above.
-        noio(|| unsafe { bindings::rvdo_lz4_put(self.0.as_ptr()) });
+        // SAFETY: the module goes, see above; or it never came to live, and nobody has registered anything.
+        unsafe { bindings::rvdo_lz4_unregister_all() };
     }
 }

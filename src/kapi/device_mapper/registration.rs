@@ -26,6 +26,7 @@ use super::result_text::ResultText;
 use super::{Reply, StatusKind, Target};
 use crate::bindings as b;
 use crate::kapi::bio::OwnedBio;
+use crate::kapi::noio::noio;
 
 /// `DM_STATUS_NOFLUSH_FLAG`, which is in a header that is not installed (`drivers/md/dm.h`).
 const STATUS_NOFLUSH: c_uint = 1;
@@ -251,7 +252,8 @@ unsafe extern "C" fn message<T: Target>(
     let args = unsafe { Args::from_raw(argc, argv) };
     // SAFETY: by the protocol.
     let mut out = unsafe { ResultText::from_raw(result, maxlen) };
-    match target.message(&instance, args, &mut out) {
+    // Device mapper holds its SRCU meanwhile, and a suspend waits for that with bios held back: memory must not wait for them.
+    match noio(|| target.message(&instance, args, &mut out)) {
         Ok(Reply::Done) => 0,
         // Tells device mapper that there is a text.
         Ok(Reply::Text) => 1,
@@ -262,7 +264,7 @@ unsafe extern "C" fn message<T: Target>(
 unsafe extern "C" fn presuspend<T: Target>(ti: *mut b::dm_target) {
     // SAFETY: by the protocol.
     let (target, instance) = unsafe { borrow::<T>(ti) };
-    target.presuspend(&instance);
+    noio(|| target.presuspend(&instance));
 }
 
 unsafe extern "C" fn presuspend_undo<T: Target>(ti: *mut b::dm_target) {
@@ -274,13 +276,13 @@ unsafe extern "C" fn presuspend_undo<T: Target>(ti: *mut b::dm_target) {
 unsafe extern "C" fn postsuspend<T: Target>(ti: *mut b::dm_target) {
     // SAFETY: by the protocol.
     let (target, instance) = unsafe { borrow::<T>(ti) };
-    target.postsuspend(&instance);
+    noio(|| target.postsuspend(&instance));
 }
 
 unsafe extern "C" fn preresume<T: Target>(ti: *mut b::dm_target) -> c_int {
     // SAFETY: by the protocol.
     let (target, instance) = unsafe { borrow::<T>(ti) };
-    match target.preresume(&instance) {
+    match noio(|| target.preresume(&instance)) {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }

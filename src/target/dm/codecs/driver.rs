@@ -19,7 +19,7 @@ use kernel::time::{Instant, Monotonic};
 use crate::engine::format::StreamFormat;
 use crate::kapi::acomp::{Acomp, Implementations};
 use crate::kapi::acomp_pool::AcompPool;
-use crate::kapi::lz4_fast::AcceleratedLz4;
+use crate::kapi::lz4_fast;
 use crate::kapi::timer::Timer;
 use crate::rt::{self, spin_lock, Page, PagePair, SpinLock, PAGE_BYTES};
 use crate::target::back_off::BackOff;
@@ -77,9 +77,7 @@ pub(super) enum Outcome<T> {
 
 /// A driver.
 pub(super) struct Driver {
-    // Goes before what registers its algorithm.
     pool: AcompPool,
-    _algorithm: Option<AcceleratedLz4>,
     format: StreamFormat,
     figures: rt::Arc<Figures>,
     back_off: BackOff,
@@ -109,14 +107,12 @@ impl Driver {
     ) -> core::result::Result<Self, OpenFailure> {
         let absent = OpenFailure::Absent;
         if let Candidate::AcceleratedLz4(acceleration) = candidate {
-            let algorithm = AcceleratedLz4::new(acceleration).map_err(absent)?;
+            lz4_fast::register(acceleration).map_err(absent)?;
             let name = CString::try_from_fmt(fmt!("{}{}", ACCELERATED_LZ4, acceleration))
                 .map_err(absent)?;
             let acomp = Acomp::new(&name, Implementations::Synchronous).map_err(absent)?;
             let figures = figures(name.to_str().unwrap_or("?")).map_err(absent)?;
-            let mut driver = Self::with_acomp(acomp, StreamFormat::Lz4, figures).map_err(absent)?;
-            driver._algorithm = Some(algorithm);
-            return Ok(driver);
+            return Self::with_acomp(acomp, StreamFormat::Lz4, figures).map_err(absent);
         }
         let (name, which) = match candidate {
             Candidate::AcceleratedLz4(_) => return Err(OpenFailure::UnknownFormat),
@@ -142,7 +138,6 @@ impl Driver {
         };
         Ok(Self {
             pool: AcompPool::new(acomp, requests)?,
-            _algorithm: None,
             format,
             figures,
             back_off: BackOff::default(),
