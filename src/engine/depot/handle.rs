@@ -313,6 +313,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
     /// Ends the writers and scrubbers, after what they have to do now.
     pub fn stop(&self) {
         self.inner.scrubbing.stop();
+        self.inner.progress.wake_all();
         self.inner.work.stop();
     }
 

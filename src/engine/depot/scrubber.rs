@@ -111,6 +111,10 @@ impl Scrubbing {
         self.state.lock().stopped = true;
         self.changed.wake_all();
     }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
 }
 
 /// What a scrubber needs.
@@ -133,7 +137,7 @@ impl<E: Env, J: SlabJournalLocks> Depot<E, J> {
                 Err(error) => Err(error),
             };
             match result {
-                Ok(()) | Err(Error::ReadOnly) => {}
+                Ok(()) | Err(Error::ReadOnly | Error::ShuttingDown) => {}
                 Err(error) => {
                     crate::rt::error!("slab {}: {}", slab, error);
                     inner.store.read_only().enter(error, "scrubbing a slab");
@@ -211,6 +215,10 @@ impl<E: Env, J: SlabJournalLocks> Inner<E, J> {
             .wait_until(|| {
                 if slab.lock().journal.is_committed() {
                     return Some(Ok(()));
+                }
+                // There may be no writer any more to commit it.
+                if self.scrubbing.is_stopped() {
+                    return Some(Err(Error::ShuttingDown));
                 }
                 self.store.read_only().check().err().map(Err)
             })

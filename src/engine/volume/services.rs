@@ -56,6 +56,10 @@ impl<E: Env> Volume<E> {
             this,
             |volume| async move { volume.run_slab_pressure().await },
         )?;
+        for _ in 0..this.parameters.requests {
+            let buffers = Buffers::new()?;
+            spawn(this, move |volume| Self::serve_requests(volume, buffers))?;
+        }
         if this.depot.unscrubbed_slabs() > 0 {
             for _ in 0..depot::SCRUBBERS {
                 let memory = this.depot.scrub_memory()?;
@@ -63,10 +67,6 @@ impl<E: Env> Volume<E> {
                     volume.depot.run_scrubber(memory).await
                 })?;
             }
-        }
-        for _ in 0..this.parameters.requests {
-            let buffers = Buffers::new()?;
-            spawn(this, move |volume| Self::serve_requests(volume, buffers))?;
         }
         Ok(())
     }

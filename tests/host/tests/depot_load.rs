@@ -4,6 +4,9 @@
 
 mod depot_world;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
 use depot_world::{sbn, Ledger, Shape, World, BLOCK, NONCE};
 use rvdo_host::engine::depot::{LoadState, ReferenceUpdate};
 use rvdo_host::engine::env::IoError;
@@ -461,4 +464,32 @@ fn what_cannot_be_read_is_not_made_up() {
             "{what}"
         );
     }
+}
+
+/// A volume that cannot be loaded to the end is stopped whatever runs by then.
+#[test]
+fn a_scrubber_waits_for_no_writer_that_has_ended() {
+    let (image, ledger) = unsaved(Shape::SMALL);
+    let mut world = World::over(Shape::SMALL, image, 10);
+    world.ledger = ledger;
+    world.load(LoadState::Recovering).unwrap();
+    assert!(world.depot.unscrubbed_slabs() > 0);
+    // Nobody commits it.
+    world.decrement(Shape::SMALL.pbn(0, 1));
+    let scrubber = world.depot.clone();
+    let memory = scrubber.scrub_memory().unwrap();
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = ended.clone();
+    world.executor.clock().spawn(async move {
+        scrubber.run_scrubber(memory).await;
+        end.store(true, Ordering::Relaxed);
+    });
+    world.executor.run_until_idle();
+    assert!(
+        !ended.load(Ordering::Relaxed),
+        "there was something to commit"
+    );
+    world.depot.stop();
+    world.executor.run_until_idle();
+    assert!(ended.load(Ordering::Relaxed));
 }
