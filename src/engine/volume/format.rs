@@ -7,7 +7,8 @@
 //! the volume in the state "new", does the rest.
 //!
 //! An empty block 0 may also be all that is left of the geometry block of a volume. So a device that has a super block where any
-//! index that it has room for would end is not formatted.
+//! index that it has room for would end is not formatted, unless that volume was never started: then it holds nothing, and it may be
+//! what such a power failure has left.
 
 use super::Volume;
 use crate::engine::env::{Device, Env, IoClass, WriteFlags};
@@ -17,6 +18,7 @@ use crate::engine::format::geometry::{is_unformatted, Geometry};
 use crate::engine::format::index_config::IndexConfig;
 use crate::engine::format::layout::{Partition, PartitionId};
 use crate::engine::format::super_block::SuperBlock;
+use crate::engine::format::volume_state::VolumeState;
 use crate::engine::format::FormatError;
 use crate::engine::recovery::parallel::for_each;
 use crate::engine::statistics::Statistics;
@@ -45,13 +47,13 @@ impl<E: Env> Volume<E> {
         if !is_unformatted(&page) {
             return Ok(false);
         }
-        let params = params()?;
+        let params = params().map_err(cannot_be)?;
         if params.config.physical_blocks > env.device().blocks() {
             return Err(Error::Mismatch(
                 "the device is smaller than the table line says",
             ));
         }
-        let (geometry, super_block) = format_volume(&params)?;
+        let (geometry, super_block) = format_volume(&params).map_err(cannot_be)?;
         let statistics = Arc::new(Statistics::default())?;
         let store = Arc::new(Store::new(env, geometry.bio_offset, statistics)?)?;
         let mut page = refuse_damaged(&store, page).await?;
@@ -71,6 +73,16 @@ impl<E: Env> Volume<E> {
     }
 }
 
+/// What is wrong is wrong in the table line: nothing was read yet.
+fn cannot_be(error: FormatError) -> Error {
+    match error {
+        FormatError::OutOfRange(_) => Error::Mismatch(
+            "no volume can be as large, or have such an index, as the table line says",
+        ),
+        error => Error::Format(error),
+    }
+}
+
 /// Looks for a super block in all places where there could be one.
 async fn refuse_damaged<E: Env>(store: &Store<E>, mut page: Page) -> Result<Page, Error> {
     let device_blocks = store.env().device().blocks();
@@ -81,7 +93,7 @@ async fn refuse_damaged<E: Env>(store: &Store<E>, mut page: Page) -> Result<Page
         let (read, result) = store.read(place, page, IoClass::Metadata).await;
         page = read;
         result?;
-        if SuperBlock::decode(&page).is_ok() {
+        if SuperBlock::decode(&page).is_ok_and(|found| found.state != VolumeState::New) {
             crate::rt::error!("block 0 is empty, but block {} is a super block", place);
             return Err(Error::Unsupported(
                 "block 0 of the device is empty, but there is a super block: it is not formatted. \

@@ -19,8 +19,9 @@ const SLAB_BLOCKS: u64 = 1 << 13;
 
 /// A small volume with short journals.
 fn small() -> FormatParams {
+    let index_blocks = IndexConfig::SMALLEST.region_blocks();
     let mut params = FormatParams::new(
-        1 + 8 + 1 + 60 + SLABS * SLAB_BLOCKS + 64 + 64,
+        1 + index_blocks + 1 + 60 + SLABS * SLAB_BLOCKS + 64 + 64,
         100_000,
         SLAB_BLOCKS,
         IndexConfig::SMALLEST,
@@ -29,15 +30,16 @@ fn small() -> FormatParams {
     );
     params.config.recovery_journal_size = 64;
     params.config.slab_journal_blocks = 16;
-    params.index_blocks = 8;
+    params.index_blocks = index_blocks;
     params
 }
 
-/// A device that was used before, but for its first block.
+/// A device that was used before, but for its first block. In the midst of the index nothing is looked at.
 fn used_device(blocks: u64) -> Image {
     let mut image = Image::new(blocks);
     let noise = Arc::new(std::array::from_fn(|byte| (byte * 7 + 1) as u8));
-    for block in 1..blocks {
+    let index_blocks = IndexConfig::SMALLEST.region_blocks();
+    for block in (1..8).chain(index_blocks - 8..blocks) {
         image.put(block, Arc::clone(&noise));
     }
     image
@@ -101,18 +103,20 @@ fn formatting_is_begun_anew_after_a_power_failure() {
 
 #[test]
 fn a_volume_without_its_first_block_is_not_formatted() {
-    let mut params = small();
-    // At a place where it can be looked for.
-    params.index_blocks = params.index.region_blocks();
-    params.config.physical_blocks += params.index_blocks - 8;
+    let params = small();
     Sim::seeds(0..1).run(|sim| {
         sim.insert(Image::new(params.config.physical_blocks));
+        sim.parameters.logical_blocks = params.config.logical_blocks;
         assert_eq!(sim.format_if_empty(params), Some(Ok(true)));
+        sim.start()?;
+        sim.stop()?;
         let mut image = sim.disk().contents();
         image.put(0, Arc::new([0; BLOCK_SIZE]));
         sim.insert(image);
         // What would be made has another index, and its super block at another place.
-        let refused = sim.format_if_empty(small());
+        let mut other = params;
+        other.index_blocks = 8;
+        let refused = sim.format_if_empty(other);
         assert!(
             matches!(refused, Some(Err(Error::Unsupported(_)))),
             "{refused:?}"

@@ -56,6 +56,8 @@ need layout "$disk" >/tmp/theirs
 check cmp /tmp/ours /tmp/theirs
 
 case_begin lost-geometry
+need start rvdo v "$disk" 8192 4096
+check dmsetup remove v
 dd if=/dev/zero of="$disk" bs=4096 count=1 oflag=direct status=none
 refused "there is a super block" "$(table rvdo "$disk" 8192 4096)"
 same "block 0" "$(head -c 4096 "$disk" | tr -d '\0' | wc -c)" 0
