@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admitted;
 pub mod block_map;
 pub mod dedupe;
 pub mod depot;

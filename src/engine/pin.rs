@@ -15,9 +15,11 @@ pub trait SharedBlock: Clone + Send + 'static {
     /// The block.
     fn pbn(&self) -> Pbn;
 
-    /// Says what kind of block it was found to be, which may be news if nothing referred to it any more. Whoever keeps no account
-    /// of that has nothing to do.
-    fn note_code(&self, _code: BlockCode) {}
+    /// Says what kind of block it was found to be, which may be news if nothing referred to it any more. `false`: it is known to be
+    /// of another kind. Whoever keeps no account of that has nothing to do.
+    fn note_code(&self, _code: BlockCode) -> bool {
+        true
+    }
 
     /// Claims the right to add one reference. `false` once the block can have no more. A holder that claimed a reference keeps
     /// its pin until the reference is counted.
@@ -56,8 +58,8 @@ impl SharedBlock for Pin {
         Pin::pbn(self)
     }
 
-    fn note_code(&self, code: BlockCode) {
-        Pin::note_code(self, code);
+    fn note_code(&self, code: BlockCode) -> bool {
+        Pin::note_code(self, code)
     }
 
     fn claim(&self) -> bool {

@@ -35,15 +35,15 @@ pub(super) enum Access {
     Replayed,
 }
 
-/// Where a page comes from that is not here.
+/// What is on the disk where a page is that is not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// It is on disk.
-    Disk,
-    /// It is on disk if what is there is a page, and has never been written if not.
-    DiskOrNew,
-    /// It has just been allocated: what is on disk has no meaning.
-    New,
+pub enum OnDisk {
+    /// The page.
+    Page,
+    /// Nothing of meaning, even if it looks like a page: the block was allocated, and every change of the page is still to come.
+    Nothing,
+    /// The page if it says so in every respect; if not, the block was allocated, and the page has never been written.
+    PageOrNothing,
 }
 
 /// What a task that wants a page does next.
@@ -115,29 +115,25 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
         access: Access,
         f: impl FnOnce(&mut Block) -> R + Send,
     ) -> Result<R, Error> {
-        self.with_page_from(pbn, Source::Disk, access, f).await
+        self.with_page_from(pbn, OnDisk::Page, access, f).await
     }
 
     /// Makes an empty page for the block `pbn`, which was allocated by the entry in `sequence`.
     ///
     /// The page is dirty from the start: it replaces whatever user data the block held as soon as other dirty pages are written.
     pub(super) async fn create(&self, pbn: Pbn, sequence: SequenceNumber) -> Result<(), Error> {
-        self.with_page_from(pbn, Source::New, Access::Journaled(sequence), |_| ())
+        self.with_page_from(pbn, OnDisk::Nothing, Access::Journaled(sequence), |_| ())
             .await
     }
 
-    /// Changes a page that the journal says was allocated if `is_new`.
+    /// Changes a page as the journal says that is being replayed.
     pub(super) async fn replay_page(
         &self,
         pbn: Pbn,
-        is_new: bool,
+        on_disk: OnDisk,
         f: impl FnOnce(&mut Block) + Send,
     ) -> Result<(), Error> {
-        let source = match is_new {
-            true => Source::DiskOrNew,
-            false => Source::Disk,
-        };
-        self.with_page_from(pbn, source, Access::Replayed, f).await
+        self.with_page_from(pbn, on_disk, Access::Replayed, f).await
     }
 
     /// Throws out all clean pages.
@@ -150,7 +146,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
     async fn with_page_from<R: Send>(
         &self,
         pbn: Pbn,
-        source: Source,
+        on_disk: OnDisk,
         access: Access,
         f: impl FnOnce(&mut Block) -> R + Send,
     ) -> Result<R, Error> {
@@ -163,7 +159,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             self.attempt(
                 shard,
                 pbn,
-                source,
+                on_disk,
                 access,
                 &mut f,
                 core::mem::take(&mut is_first),
@@ -177,7 +173,7 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             Step::Done(value) => Ok(value),
             Step::Fail(error) => Err(error),
             Step::Read(index, page) => {
-                let (page, result) = self.read(pbn, source, page).await;
+                let (page, result) = self.read(pbn, on_disk, page).await;
                 let outcome = {
                     let mut state = shard.state.lock();
                     match result {
@@ -205,14 +201,14 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
         &self,
         shard: &Shard,
         pbn: Pbn,
-        source: Source,
+        on_disk: OnDisk,
         access: Access,
         f: &mut Option<F>,
         is_first: bool,
     ) -> Option<Step<R>> {
         let mut state = shard.state.lock();
         if let Some(index) = state.find(pbn) {
-            if source == Source::New {
+            if on_disk == OnDisk::Nothing {
                 return Some(Step::Fail(Error::Corrupt(
                     "a block map page was allocated twice",
                 )));
@@ -251,12 +247,12 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
             shard.press();
             self.writers.wake_one();
         }
-        match source {
-            Source::Disk | Source::DiskOrNew => {
+        match on_disk {
+            OnDisk::Page | OnDisk::PageOrNothing => {
                 count(&mut state.statistics.fetch_required);
                 Some(Step::Read(index, page))
             }
-            Source::New => {
+            OnDisk::Nothing => {
                 block_map_page::format(&mut page, self.nonce, pbn);
                 state.settle(index, page);
                 self.apply(shard, &mut state, index, access, f)
@@ -295,12 +291,12 @@ impl<E: Env, J: PageLocks> PageCache<E, J> {
     }
 
     /// Reads a page and sees to it that it is one.
-    async fn read(&self, pbn: Pbn, source: Source, page: Page) -> (Page, Result<(), Error>) {
+    async fn read(&self, pbn: Pbn, on_disk: OnDisk, page: Page) -> (Page, Result<(), Error>) {
         let (mut page, result) = self.store.read(pbn, page, IoClass::BlockMap).await;
         let result = result.map_err(Error::from).and_then(|()| {
-            match (block_map_page::classify(&page, self.nonce, pbn), source) {
+            match (block_map_page::classify(&page, self.nonce, pbn), on_disk) {
                 (Ok(PageContents::Valid), _) => {}
-                (Ok(PageContents::Fresh), _) | (Err(_), Source::DiskOrNew) => {
+                (Ok(PageContents::Fresh), _) | (Err(_), OnDisk::PageOrNothing) => {
                     block_map_page::format(&mut page, self.nonce, pbn)
                 }
                 (Err(error), _) => return Err(error.into()),

@@ -29,8 +29,7 @@ mod shard;
 mod statistics;
 mod writer;
 
-use core::ops::Range;
-
+pub use self::cache::OnDisk;
 pub use self::growth::{Grow, NewPage};
 
 use self::cache::{Access, PageCache};
@@ -41,6 +40,7 @@ use crate::engine::error::Error;
 use crate::engine::format::block_map_entry::Mapping;
 use crate::engine::format::block_map_page;
 use crate::engine::format::block_map_tree::{self, TreePath, ROOT_LEVEL};
+use crate::engine::format::component_state::SlabDepotState;
 use crate::engine::journal::Journal;
 use crate::engine::statistics::BlockMapStats;
 use crate::engine::store::Store;
@@ -48,7 +48,6 @@ use crate::engine::units::{
     Block, EntrySlot, Lbn, Nonce, Pbn, SequenceNumber, BLOCK_MAP_ENTRIES_PER_PAGE,
     BLOCK_MAP_ROOT_COUNT,
 };
-use crate::rt::atomic::{AtomicU64, Ordering};
 use crate::rt::{Arc, Page};
 
 /// An entry of the map: a page and a slot in it.
@@ -79,8 +78,8 @@ pub struct Config {
     pub root_count: u64,
     /// The nonce of the volume.
     pub nonce: Nonce,
-    /// Where data blocks are, from the first slab to the end of the last: all pages but the roots are there.
-    pub data_area: Range<Pbn>,
+    /// The slabs, in whose data blocks all pages but the roots are.
+    pub slabs: SlabDepotState,
     /// Pages in memory.
     pub cache_pages: usize,
     /// How many blocks the journal may go past a change before the page is written; see [`maximum_age_blocks`].
@@ -99,8 +98,7 @@ pub struct BlockMap<E: Env, J: PageLocks = Journal<E>> {
     leaves: LeafDirectory,
     root_origin: Pbn,
     root_count: u64,
-    data_start: AtomicU64,
-    data_end: AtomicU64,
+    slabs: SlabDepotState,
 }
 
 impl<E: Env, J: PageLocks> BlockMap<E, J> {
@@ -121,15 +119,8 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
             leaves: LeafDirectory::new(config.cache_pages.saturating_mul(2))?,
             root_origin: config.root_origin,
             root_count: config.root_count,
-            data_start: AtomicU64::new(config.data_area.start.get()),
-            data_end: AtomicU64::new(config.data_area.end.get()),
+            slabs: config.slabs,
         })
-    }
-
-    /// The volume has grown: data blocks are now in `area`.
-    pub fn set_data_area(&self, area: Range<Pbn>) {
-        self.data_start.store(area.start.get(), Ordering::Relaxed);
-        self.data_end.store(area.end.get(), Ordering::Relaxed);
     }
 
     /// Finds the entry of a logical block. `None` if its page does not exist: nothing was ever written near it.
@@ -198,25 +189,15 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
             .await
     }
 
-    /// Changes an entry as the journal says that is being replayed: no journal block is locked. To be followed by a
+    /// Changes a page as the journal says that is being replayed: no journal block is locked. To be followed by a
     /// [`BlockMap::drain`] before the journal is given up.
-    pub async fn replay(&self, at: Location, mapping: Mapping) -> Result<(), Error> {
-        self.cache
-            .with_page(at.page, Access::Replayed, |page| {
-                block_map_page::set_entry(page, at.slot, mapping);
-            })
-            .await
-    }
-
-    /// Makes several changes of a page as [`BlockMap::replay`] does. With `is_new`, the journal says that the page was allocated: what
-    /// lies in its block is the page if it says so in every respect, and otherwise what the block held before.
     pub async fn replay_page(
         &self,
         page: Pbn,
-        is_new: bool,
+        on_disk: OnDisk,
         change: impl FnOnce(&mut Block) + Send,
     ) -> Result<(), Error> {
-        self.cache.replay_page(page, is_new, change).await
+        self.cache.replay_page(page, on_disk, change).await
     }
 
     /// Forgets all pages, none of which may be dirty: somebody has changed them on disk.
@@ -305,9 +286,7 @@ impl<E: Env, J: PageLocks> BlockMap<E, J> {
         if !mapping.is_mapped() && mapping.is_valid_interior() {
             return Ok(None);
         }
-        let start = self.data_start.load(Ordering::Relaxed);
-        let end = self.data_end.load(Ordering::Relaxed);
-        if !mapping.is_valid_interior() || !(start..end).contains(&mapping.pbn.get()) {
+        if !mapping.is_valid_interior() || !self.slabs.is_data_block(mapping.pbn) {
             // To go on would mean to take something else for a page and to overwrite it.
             return Err(Error::Corrupt("interior entry of the block map"));
         }

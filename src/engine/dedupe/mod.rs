@@ -26,6 +26,7 @@ pub use self::volatile_index::VolatileIndex;
 
 use self::buffers::{BufferPool, Buffers};
 use self::hash_lock::{HashLocks, Join, Member, Woken};
+use crate::engine::admitted::Admitted;
 use crate::engine::depot::Depot;
 use crate::engine::env::Env;
 use crate::engine::format::block_name::Advice;
@@ -46,6 +47,7 @@ pub struct Dedupe<E: Env, I: Index = Arc<VolatileIndex>, S: PinSource = Depot<E>
     store: Arc<Store<E>>,
     blocks: Arc<S>,
     index: I,
+    formats: Arc<Admitted>,
     locks: HashLocks<S::Pin>,
     buffers: BufferPool,
 }
@@ -107,17 +109,19 @@ impl<E: Env, I: Index, S: PinSource> AgentLock<'_, E, I, S> {
 }
 
 impl<E: Env, I: Index, S: PinSource> Dedupe<E, I, S> {
-    /// Deduplication for `requests` requests at a time.
+    /// Deduplication for `requests` requests at a time, with blocks of `formats`.
     pub fn new(
         store: Arc<Store<E>>,
         blocks: Arc<S>,
         index: I,
+        formats: Arc<Admitted>,
         requests: usize,
     ) -> Result<Self, AllocError> {
         Ok(Self {
             store,
             blocks,
             index,
+            formats,
             locks: HashLocks::new(requests)?,
             buffers: BufferPool::new(requests.min(READERS_MAX))?,
         })
@@ -231,17 +235,17 @@ impl<E: Env, I: Index, S: PinSource> Dedupe<E, I, S> {
         let (found, scratch, result) =
             reader::read_mapping(&self.store, mapping, scratch, found).await;
         let is_equal = result.is_ok() && *found == *data;
-        if is_equal {
-            pin.note_code(match mapping.state {
-                MappingState::Compressed(_) => BlockCode::of_block(&scratch),
-                MappingState::Unmapped | MappingState::Uncompressed => BlockCode::NONE,
-            });
-        }
+        let code = match mapping.state {
+            MappingState::Compressed(_) => BlockCode::of_block(&scratch),
+            MappingState::Unmapped | MappingState::Uncompressed => BlockCode::NONE,
+        };
+        // Nothing refers any more to what a downgrade has left behind, and nothing may again.
+        let is_good = is_equal && self.formats.has_kind(code) && pin.note_code(code);
         self.buffers.give(Buffers {
             scratch,
             data: found,
         });
-        is_equal.then_some(pin)
+        is_good.then_some(pin)
     }
 }
 

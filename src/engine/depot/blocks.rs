@@ -83,14 +83,13 @@ impl Blocks {
         self.tracks_codes.store(tracks, Ordering::Release);
     }
 
-    /// Notes what kind of block a block is that nothing refers to yet; the caller holds it.
-    pub(super) fn note_code(&self, place: Place, code: BlockCode) {
+    /// Notes what kind of block a block is if nothing refers to it yet; the caller holds it. `false`: it is of another kind.
+    pub(super) fn note_code(&self, place: Place, code: BlockCode) -> bool {
         if !self.tracks_codes.load(Ordering::Acquire) {
-            return;
+            return true;
         }
-        if let Ok(slab) = self.slab(place.slab) {
-            slab.lock().note_code(self.geometry(), place.sbn, code);
-        }
+        self.slab(place.slab)
+            .is_ok_and(|slab| slab.lock().note_code(self.geometry(), place.sbn, code))
     }
 
     /// A slab's state.
@@ -241,8 +240,8 @@ struct Hold {
 }
 
 impl Hold {
-    fn note_code(&self, code: BlockCode) {
-        self.blocks.note_code(self.place, code);
+    fn note_code(&self, code: BlockCode) -> bool {
+        self.blocks.note_code(self.place, code)
     }
 }
 
@@ -277,7 +276,8 @@ impl Allocation {
 
     /// Says what kind of block the data that is in place makes it. Before anybody else may share it.
     pub fn note_code(&self, code: BlockCode) {
-        self.hold.note_code(code);
+        // Nothing refers to it, so this is news.
+        let _ = self.hold.note_code(code);
     }
 
     /// The data is in place: others may share the block now. The writer has to claim its own reference like everyone else.
@@ -304,9 +304,10 @@ impl Pin {
         self.hold.pbn
     }
 
-    /// Says what kind of block it was found to be. Of use if nothing refers to it any more; otherwise that is known.
-    pub fn note_code(&self, code: BlockCode) {
-        self.hold.note_code(code);
+    /// Says what kind of block it was found to be. Of use if nothing refers to it any more; otherwise that is known, and `false` if it
+    /// is another.
+    pub fn note_code(&self, code: BlockCode) -> bool {
+        self.hold.note_code(code)
     }
 
     /// Claims the right to add one reference. `false` once the block can have no more.

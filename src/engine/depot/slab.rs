@@ -144,16 +144,21 @@ impl Slab {
         }
     }
 
-    /// Notes what kind of block a block is that is held, unless it is referenced; then that is known.
+    /// Notes what kind of block a block is that is held, unless it is referenced; then that is known. Whether it is of that kind.
     pub(super) fn note_code(
         &mut self,
         geometry: &SlabGeometry,
         sbn: SlabBlockNumber,
         code: BlockCode,
-    ) {
+    ) -> bool {
         if self.counters.get(sbn) == Some(PROVISIONAL_REFERENCE_COUNT) {
             self.set_code(geometry, sbn, code, self.journal.tail());
+            return true;
         }
+        self.codes.as_ref().is_none_or(|codes| {
+            let known = codes.get(sbn);
+            known == code || known == BlockCode::UNKNOWN
+        })
     }
 
     /// Sets the code of a block. The block of the map is dirty then, unless it was that code, and needs the journal from block `lock` on.

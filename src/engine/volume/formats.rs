@@ -3,38 +3,12 @@
 //! Which compressed formats the volume may hold.
 //!
 //! The super block says so, and says so first: the flag of a format is on the disk, flushed, before the first block of the format is
-//! written. The data path asks one atomic word, which only ever has what the super block on the disk has.
+//! written. The data path asks [`Admitted`](crate::engine::admitted::Admitted).
 
 use super::Volume;
 use crate::engine::env::Env;
 use crate::engine::error::Error;
 use crate::engine::format::{RequiredFlags, StreamFormat};
-use crate::rt::atomic::{AtomicU32, Ordering};
-
-/// The formats that new blocks may have.
-pub(super) struct Admitted(AtomicU32);
-
-impl Admitted {
-    /// Those of a volume with these flags. LZ4 needs none.
-    pub(super) fn new(required: Option<RequiredFlags>) -> Self {
-        let flags = required.unwrap_or_default().with(RequiredFlags::LZ4);
-        Self(AtomicU32::new(flags.encode()))
-    }
-
-    pub(super) fn add(&self, format: StreamFormat) {
-        self.0.fetch_or(format.flag().encode(), Ordering::AcqRel);
-    }
-
-    /// Only LZ4 from here on.
-    pub(super) fn reset(&self) {
-        self.0.store(RequiredFlags::LZ4.encode(), Ordering::Release);
-    }
-
-    fn has(&self, format: StreamFormat) -> bool {
-        let flag = format.flag().encode();
-        self.0.load(Ordering::Acquire) & flag == flag
-    }
-}
 
 impl<E: Env> Volume<E> {
     /// What is required to read the volume. `None`: it is as the in-tree driver makes it.

@@ -43,6 +43,7 @@ mod super_block;
 mod upgrade;
 mod verify;
 
+use crate::engine::admitted::Admitted;
 use crate::engine::block_map::BlockMap;
 use crate::engine::dedupe::Dedupe;
 use crate::engine::depot::{Depot, Pin};
@@ -73,7 +74,7 @@ pub struct Volume<E: Env> {
     logical_blocks: AtomicU64,
     compression: AtomicBool,
     deduplication: AtomicBool,
-    formats: formats::Admitted,
+    formats: Arc<Admitted>,
     verifier: verify::Verifier,
     journal: Arc<Journal<E>>,
     depot: Arc<Depot<E, Journal<E>>>,

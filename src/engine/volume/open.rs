@@ -6,11 +6,11 @@
 
 use super::activity::Activity;
 use super::flusher::Flusher;
-use super::formats::Admitted;
 use super::life::Lifecycle;
 use super::super_block::SuperBlockKeeper;
 use super::verify::Verifier;
 use super::Volume;
+use crate::engine::admitted::Admitted;
 use crate::engine::block_map::{self, BlockMap};
 use crate::engine::dedupe::{Dedupe, VolatileIndex};
 use crate::engine::depot::{Depot, DepotParameters};
@@ -24,7 +24,6 @@ use crate::engine::lbn_lock::LbnLocks;
 use crate::engine::packer::Packer;
 use crate::engine::statistics::Statistics;
 use crate::engine::store::Store;
-use crate::engine::units::Pbn;
 use crate::rt::atomic::{AtomicBool, AtomicU64};
 use crate::rt::{Arc, Page};
 
@@ -100,7 +99,7 @@ impl<E: Env> Volume<E> {
                 root_origin: super_block.block_map.root_origin,
                 root_count: super_block.block_map.root_count,
                 nonce: super_block.nonce,
-                data_area: super_block.slab_depot.first_block..last_block(&super_block)?,
+                slabs: super_block.slab_depot,
                 cache_pages: parameters.cache_pages,
                 maximum_age_blocks: age,
             },
@@ -114,6 +113,7 @@ impl<E: Env> Volume<E> {
             },
             page,
         )?;
+        let formats = Arc::new(Admitted::new(super_block.required))?;
         let volume = Volume {
             parameters,
             geometry,
@@ -121,6 +121,7 @@ impl<E: Env> Volume<E> {
                 Arc::clone(&store),
                 Arc::clone(&depot),
                 index,
+                Arc::clone(&formats),
                 parameters.requests,
             )?,
             packer: Packer::new(Arc::clone(&store), parameters.requests)?,
@@ -130,7 +131,7 @@ impl<E: Env> Volume<E> {
             logical_blocks: AtomicU64::new(logical_blocks),
             compression: AtomicBool::new(parameters.compression),
             deduplication: AtomicBool::new(parameters.deduplication),
-            formats: Admitted::new(super_block.required),
+            formats,
             verifier: Verifier::new()?,
             journal,
             depot,
@@ -219,10 +220,6 @@ fn make_journal<E: Env>(
 }
 
 /// The block after the last slab.
-fn last_block(super_block: &SuperBlock) -> Result<Pbn, Error> {
-    Pbn::new(super_block.slab_depot.last_block).ok_or(Error::OutOfRange)
-}
-
 fn make_depot<E: Env>(
     store: &Arc<Store<E>>,
     journal: &Arc<Journal<E>>,

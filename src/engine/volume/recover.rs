@@ -13,6 +13,7 @@
 
 use super::codes::FoundCodes;
 use super::Volume;
+use crate::engine::block_map::OnDisk;
 use crate::engine::depot::LoadState;
 use crate::engine::env::Env;
 use crate::engine::error::Error;
@@ -122,7 +123,7 @@ impl<E: Env> Volume<E> {
                 chain.entries(index, sequence, &mut entries)?;
                 for (_, entry) in &entries[..] {
                     if changes.is_full() {
-                        changes = Self::make_changes(this, changes).await?;
+                        changes = Self::make_changes(this, changes, OnDisk::Nothing).await?;
                     }
                     if entry.operation == JournalOperation::BlockMapRemap {
                         changes.push(entry.mapping.pbn, Change::Create)?;
@@ -131,16 +132,20 @@ impl<E: Env> Volume<E> {
                 }
             }
         }
-        Self::make_changes(this, changes).await?;
+        // A page that was allocated after the head has all its changes after the head, too. So its block is not looked at: what looks like
+        // the page there may be left of another life of the block.
+        Self::make_changes(this, changes, OnDisk::Nothing).await?;
         this.block_map.drain().await
     }
 
-    /// Makes a batch of changes in the pages of the block map; the result is an empty batch. Call [`BlockMap::drain`] in the end.
+    /// Makes a batch of changes in the pages of the block map; the result is an empty batch. `allocated` is what may be on the disk in
+    /// place of pages that the journal says were allocated. Call [`BlockMap::drain`] in the end.
     ///
     /// [`BlockMap::drain`]: crate::engine::block_map::BlockMap::drain
     pub(super) async fn make_changes(
         this: &Arc<Self>,
         mut changes: Changes,
+        allocated: OnDisk,
     ) -> Result<Changes, Error> {
         changes.sort()?;
         let empty = Changes::new(changes.capacity())?;
@@ -150,10 +155,13 @@ impl<E: Env> Volume<E> {
             let (volume, changes) = (Arc::clone(&volume), Arc::clone(&changes));
             async move {
                 let page = changes.page(index).ok_or(Error::OutOfRange)?;
-                let is_new = changes.creates(&page);
+                let on_disk = match changes.creates(&page) {
+                    true => allocated,
+                    false => OnDisk::Page,
+                };
                 volume
                     .block_map
-                    .replay_page(page.page, is_new, |block| {
+                    .replay_page(page.page, on_disk, |block| {
                         for change in changes.of(&page) {
                             if let Change::Set(slot, mapping) = change {
                                 block_map_page::set_entry(block, slot, mapping);

@@ -7,14 +7,17 @@ mod block_map_world;
 use std::collections::BTreeMap;
 
 use block_map_world::part_world::{for_seeds, Crowd, World};
-use block_map_world::{pbn, sequence, MapUnderTest, DATA_END, DATA_START, NONCE, ROOT_ORIGIN};
+use block_map_world::{
+    pbn, sequence, slabs, MapUnderTest, DATA_END, DATA_START, NONCE, ROOT_ORIGIN,
+};
+use rvdo_host::engine::block_map::OnDisk;
 use rvdo_host::engine::env::IoError;
 use rvdo_host::engine::error::Error;
 use rvdo_host::engine::format::block_map_page;
 use rvdo_host::engine::format::Mapping;
 use rvdo_host::engine::units::{EntrySlot, Lbn};
 use rvdo_host::sim::disk::{Fault, Kind};
-use rvdo_host::sim::image::Image;
+use rvdo_host::sim::image::{Blocks, Image};
 
 /// Everything that tasks put is found again: while others put, after pages were thrown out and read again, and by another map on
 /// the same disk once the first one was drained.
@@ -115,7 +118,10 @@ fn image_with_root_entry(mapping: Mapping) -> Image {
 #[test]
 fn an_interior_entry_leads_only_to_data_blocks() {
     let slot = rvdo_host::engine::units::FragmentSlot::ZERO;
+    let reference_block = DATA_START + slabs().slab_config.data_blocks;
     for mapping in [
+        Mapping::uncompressed(pbn(reference_block)),
+        Mapping::uncompressed(pbn(DATA_START + (1 << 16) - 1)),
         Mapping::uncompressed(pbn(DATA_START - 1)),
         Mapping::uncompressed(pbn(DATA_END)),
         Mapping::ZERO_BLOCK,
@@ -137,6 +143,36 @@ fn an_interior_entry_leads_only_to_data_blocks() {
             );
         });
         assert_eq!(test.allocator.made(), []);
+    }
+}
+
+/// What looks like the page may be left of another life of the block. The journal has all that the page has had since.
+#[test]
+fn a_page_that_a_recovery_creates_is_not_looked_for_on_the_disk() {
+    for (on_disk, entries_left) in [(OnDisk::Nothing, 1), (OnDisk::PageOrNothing, 2)] {
+        let mut image = Image::new(DATA_END);
+        image.edit(DATA_START, |block| {
+            block_map_page::format(block, NONCE, pbn(DATA_START));
+            block_map_page::set_initialized(block, true);
+            let old = Mapping::uncompressed(pbn(DATA_START + 7));
+            block_map_page::set_entry(block, EntrySlot::ZERO, old);
+        });
+        let mut world = World::new(1, image);
+        let test = MapUnderTest::new(&world, 10, 1);
+        let map = test.map.clone();
+        world.run(async move {
+            map.replay_page(pbn(DATA_START), on_disk, |block| {
+                let slot = EntrySlot::new(5).unwrap();
+                let new = Mapping::uncompressed(pbn(DATA_START + 8));
+                block_map_page::set_entry(block, slot, new);
+            })
+            .await
+            .unwrap();
+            map.drain().await.unwrap();
+        });
+        let data = world.device.disk.contents().block(DATA_START);
+        let entries = block_map_page::entries(&data).filter(|(_, entry)| entry.has_block());
+        assert_eq!(entries.count(), entries_left);
     }
 }
 

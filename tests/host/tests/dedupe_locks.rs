@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use dedupe_world::part_world::{for_seeds, Crowd, TestEnv, World};
 use dedupe_world::{pbn, TestBlocks, TestHome, TestPin, FIRST, REFERENCES_MAX};
+use rvdo_host::engine::admitted::Admitted;
 use rvdo_host::engine::dedupe::{Dedupe, Entry, Index, VolatileIndex};
 use rvdo_host::engine::env::{IoClass, IoError, WriteFlags};
 use rvdo_host::engine::format::compressed_block::{CompressedBlockBuilder, StreamFormat};
@@ -23,6 +24,10 @@ use rvdo_host::sim::image::{Block, Blocks, Image};
 
 const BLOCKS: u64 = 10_000;
 
+fn formats() -> rt::Arc<Admitted> {
+    rt::Arc::new(Admitted::new(None)).unwrap()
+}
+
 type TestDedupe = Dedupe<TestEnv, VolatileIndex, TestBlocks>;
 
 struct Test {
@@ -37,7 +42,7 @@ impl Test {
         let blocks = TestBlocks::default();
         let index = VolatileIndex::new(1024).unwrap();
         let source = rt::Arc::new(blocks.clone()).unwrap();
-        let dedupe = Dedupe::new(world.store.clone(), source, index, requests).unwrap();
+        let dedupe = Dedupe::new(world.store.clone(), source, index, formats(), requests).unwrap();
         Self {
             world,
             blocks,
@@ -449,7 +454,7 @@ fn advice_outside_of_the_data_is_counted_and_ignored() {
         Mapping::uncompressed(pbn(FIRST - 1)),
     );
     let source = rt::Arc::new(blocks.clone()).unwrap();
-    let dedupe = Dedupe::new(world.store.clone(), source, index, 4).unwrap();
+    let dedupe = Dedupe::new(world.store.clone(), source, index, formats(), 4).unwrap();
     let is_agent = world.run(async {
         let entry = dedupe
             .enter(BlockName::of(&data(1)), &data(1), None, |_| {})
@@ -489,7 +494,7 @@ fn fragments_are_found_and_compared() {
         let mapping = Mapping::compressed(pbn(FIRST), FragmentSlot::new(slot).unwrap());
         index.update(&BlockName::of(&data(number)), mapping);
         let source = rt::Arc::new(blocks.clone()).unwrap();
-        let dedupe = Dedupe::new(world.store.clone(), source, index, 4).unwrap();
+        let dedupe = Dedupe::new(world.store.clone(), source, index, formats(), 4).unwrap();
         let found = world.run(async {
             let name = BlockName::of(&data(number));
             match dedupe.enter(name, &data(number), None, |_| {}).await {

@@ -259,6 +259,18 @@ impl Sim {
         self.check()
     }
 
+    /// Writes one block.
+    pub fn write(&mut self, lbn: u64, data: Block) -> Result<(), String> {
+        let token = self.world().model.begin_write(lbn, Arc::new(data), false);
+        let intake = self.intake.clone();
+        let written = self.drive("write", async move {
+            intake.write(lbn * 8, data.to_vec(), false).await
+        })?;
+        written.map_err(|error| format!("write of {lbn}: {error:?}"))?;
+        self.world().model.end_write(token, WriteEnd::Done);
+        self.check()
+    }
+
     /// Discards everything that was ever written.
     pub fn discard_all(&mut self) -> Result<(), String> {
         let lbns = self.world().model.lbns();

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex};
 use part_world::{TestEnv, World};
 use rvdo_host::engine::block_map::{BlockMap, Config, Grow, Location, NewPage, PageLocks};
 use rvdo_host::engine::error::Error;
+use rvdo_host::engine::format::component_state::SlabDepotState;
+use rvdo_host::engine::format::slab_config::SlabConfig;
 use rvdo_host::engine::units::{Nonce, Pbn, SequenceNumber};
 use rvdo_host::rt;
 use rvdo_host::sim::executor::Clock;
@@ -31,6 +33,17 @@ pub fn sequence(number: u64) -> SequenceNumber {
 
 pub fn pbn(number: u64) -> Pbn {
     Pbn::new(number).unwrap()
+}
+
+/// Two slabs, the second of which the device ends in.
+pub fn slabs() -> SlabDepotState {
+    SlabDepotState {
+        slab_config: SlabConfig::compute(1 << 16, 224).unwrap(),
+        first_block: pbn(DATA_START),
+        last_block: DATA_END,
+        zone_count: 0,
+        has_map: false,
+    }
 }
 
 /// Counts the locks on journal blocks.
@@ -166,7 +179,7 @@ impl MapUnderTest {
             root_origin: pbn(ROOT_ORIGIN),
             root_count: 60,
             nonce: NONCE,
-            data_area: pbn(DATA_START)..pbn(DATA_END),
+            slabs: slabs(),
             cache_pages,
             maximum_age_blocks: MAXIMUM_AGE,
         };
