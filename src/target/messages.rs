@@ -142,6 +142,8 @@ pub enum Message<'w> {
     Upgrade,
     /// Make the volume one of the original format.
     Downgrade,
+    /// Rebuild all metadata at the next start.
+    Rebuild,
     /// Say what each algorithm would save, from a sample of that many blocks.
     CompressEstimate(u32),
     /// Compress and decompress a few blocks with an algorithm or driver, or with the one in use.
@@ -194,6 +196,7 @@ impl<'w> Message<'w> {
             [] if is("upgrade") => Ok(Self::Upgrade),
             [what] if is("upgrade") && what.eq_ignore_ascii_case("check") => Ok(Self::UpgradeCheck),
             [] if is("downgrade") => Ok(Self::Downgrade),
+            [] if is("rebuild") => Ok(Self::Rebuild),
             [count] if is("compress-estimate") => count
                 .parse()
                 .ok()

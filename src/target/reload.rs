@@ -21,6 +21,8 @@ pub struct VolumeCondition {
     pub recovering: bool,
     /// The volume is in read-only mode.
     pub read_only: bool,
+    /// The new table names the device that the volume is on.
+    pub same_device: bool,
 }
 
 /// A size before and after, in blocks.
@@ -39,8 +41,6 @@ pub struct Changes {
     pub logical: Option<Growth>,
     /// The physical size grows.
     pub physical: Option<Growth>,
-    /// The device has another name. The same data is expected behind it.
-    pub device: bool,
     /// The largest discard in blocks.
     pub max_discard_blocks: Option<u32>,
     /// Whether to look for duplicates.
@@ -72,8 +72,12 @@ pub fn check_reload(
         old.logical_block_size == new.logical_block_size,
         FixedField::LogicalBlockSize,
     )?;
+    unchanged(condition.same_device, FixedField::Device)?;
     let logical = growth(old.logical_blocks, new.logical_blocks)
         .map_err(|shrinking| ReloadError::LogicalShrinks { shrinking })?;
+    if logical.is_some() && condition.read_only {
+        return Err(ReloadError::LogicalReadOnly);
+    }
     unchanged(
         old.cache_size_pages == new.cache_size_pages,
         FixedField::CacheSize,
@@ -89,7 +93,6 @@ pub fn check_reload(
     Ok(Changes {
         logical,
         physical: physical_growth(old, new, condition)?,
-        device: old.device() != new.device(),
         max_discard_blocks: changed(
             old.options.max_discard_blocks,
             new.options.max_discard_blocks,
@@ -156,6 +159,8 @@ pub enum FixedField {
     MaximumAge,
     /// Any count of threads or zones.
     Threads,
+    /// The device that the volume is on.
+    Device,
 }
 
 /// Why a table cannot replace the one a volume runs with.
@@ -176,6 +181,8 @@ pub enum ReloadError {
         /// The sizes.
         shrinking: Growth,
     },
+    /// The logical size is larger, but the volume is in read-only mode.
+    LogicalReadOnly,
     /// The physical size is larger, but the volume was never resumed.
     NotStarted,
     /// The physical size is larger, but the volume is in read-only mode.
@@ -194,11 +201,13 @@ impl ReloadError {
                 FixedField::CacheSize => c"Block map cache size cannot change",
                 FixedField::MaximumAge => c"Block map maximum age cannot change",
                 FixedField::Threads => c"Thread configuration cannot change",
+                FixedField::Device => c"Storage device cannot change",
             },
             Self::LogicalShrinks { .. } => c"Can't shrink VDO logical size",
             Self::PhysicalShrinks { .. } => {
                 c"Removing physical storage from a VDO is not supported"
             }
+            Self::LogicalReadOnly => c"Can't grow VDO logical size in read-only mode",
             Self::NotStarted => c"Can't grow VDO physical size before its first resume",
             Self::ReadOnly => c"Can't grow VDO physical size in read-only mode",
             Self::Recovering => c"Can't grow VDO physical size while it is recovering",
@@ -218,7 +227,7 @@ impl fmt::Display for ReloadError {
                 ": it has {} blocks, the new table {}",
                 shrinking.from_blocks, shrinking.to_blocks
             ),
-            Self::NotStarted | Self::ReadOnly => Ok(()),
+            Self::LogicalReadOnly | Self::NotStarted | Self::ReadOnly => Ok(()),
             Self::Recovering => f.write_str(": try again when dmsetup status shows normal"),
         }
     }

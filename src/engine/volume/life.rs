@@ -145,6 +145,8 @@ impl<E: Env> Volume<E> {
         this.depot.resume_scrubbing();
         let result = match phase {
             Phase::Opened => Self::load(this).await,
+            // Nothing is to be written; what can be read is to be read.
+            _ if this.store.read_only().is_set() => Ok(()),
             Phase::Saved => this.mark_dirty().await,
             // A table with a larger logical size: the super block has to know before anything is written there.
             _ if this.has_grown() => this.mark_dirty().await,
@@ -226,7 +228,8 @@ impl<E: Env> Volume<E> {
     /// Makes read-only mode outlive the machine, once the volume is in use. Before that, whatever went wrong while it was loaded
     /// may go better next time.
     pub(super) async fn stay_read_only(&self) {
-        let is_known = self.super_block.content().state == VolumeState::ReadOnly;
+        let state = self.super_block.content().state;
+        let is_known = state == VolumeState::ReadOnly || state.needs_rebuild();
         if !self.lifecycle.is_online() || is_known {
             return;
         }

@@ -12,6 +12,7 @@
 //! at the beginning.
 
 use super::Volume;
+use crate::engine::block_map::OnDisk;
 use crate::engine::depot::LoadState;
 use crate::engine::env::Env;
 use crate::engine::error::Error;
@@ -23,6 +24,24 @@ use crate::engine::recovery::scan::{Scan, ScanParameters};
 use crate::rt::Arc;
 
 impl<E: Env> Volume<E> {
+    /// Has the volume rebuilt at its next start. For an upgraded volume in read-only mode: the vdo tools, which do the same, cannot
+    /// open it.
+    pub async fn request_rebuild(&self) -> Result<(), Error> {
+        if !self.has_block_formats() {
+            return Err(Error::Unsupported(
+                "the volume has the original format: stop it and use vdoforcerebuild",
+            ));
+        }
+        if !self.store.read_only().is_set() {
+            return Err(Error::Unsupported(
+                "the volume is not in read-only mode and needs no rebuild",
+            ));
+        }
+        self.super_block
+            .update(|content| content.state = VolumeState::ForceRebuild)
+            .await
+    }
+
     /// Rebuilds the volume. The writers have to be running.
     pub(super) async fn rebuild(this: &Arc<Self>) -> Result<(), Error> {
         let is_upgrade = this.super_block.content().state == VolumeState::RebuildForUpgrade;
@@ -80,7 +99,7 @@ impl<E: Env> Volume<E> {
                 })??;
                 for claim in &claims[..] {
                     if changes.is_full() {
-                        changes = Self::make_changes(this, changes).await?;
+                        changes = Self::make_changes(this, changes, OnDisk::PageOrNothing).await?;
                     }
                     if claim.grows_map {
                         changes.push(claim.mapping.pbn, Change::Create)?;
@@ -89,7 +108,8 @@ impl<E: Env> Volume<E> {
                 }
             }
         }
-        Self::make_changes(this, changes).await?;
+        // The journal may have holes: what is on the disk may be more.
+        Self::make_changes(this, changes, OnDisk::PageOrNothing).await?;
         this.block_map.drain().await
     }
 

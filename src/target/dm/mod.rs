@@ -7,7 +7,8 @@
 //! * `running.rs` one volume with its tasks, driven from process context;
 //! * `env.rs`, `request.rs`, `codecs` the outside world of the engine, made from `kapi`.
 //!
-//! Lock order: the registry's mutex, then a running volume's mutex, then whatever the engine takes.
+//! Lock order: a target's mutex around what its table asks for, then a running volume's mutex, then whatever the engine takes. The
+//! registry's mutex is not held while a volume is opened, resumed or stopped.
 
 #![expect(
     clippy::result_large_err,

@@ -32,16 +32,20 @@ const INDEX_ENTRIES: usize = 1 << 21;
 /// Bios of our own that may be in flight.
 const BIOS: usize = 4096;
 
-/// What only one thread does at a time.
+/// What only one thread does at a time, for minutes if need be.
 struct Control {
     parker: Parker,
+    suspend_kind: SuspendKind,
+}
+
+/// What others want to know meanwhile. Changed by who has the [`Control`].
+struct Situation {
     /// The table that the volume runs with.
     line: Arc<TableLine>,
     /// Has been resumed at least once.
     started: bool,
     /// Runs now: what is suspended is not written to.
     active: bool,
-    suspend_kind: SuspendKind,
 }
 
 /// A running volume.
@@ -49,12 +53,24 @@ struct Control {
 pub(super) struct Running {
     /// Distinguishes volumes in logs and statistics.
     instance: u32,
+    /// Number of the device that the volume is on.
+    device_number: u32,
     /// Another one after the volume has grown. Guarded by a leaf lock, which is held to copy the reference.
     volume: rt::SpinLock<rt::Arc<Volume<KernelEnv>>>,
     env: rt::Arc<KernelEnv>,
     executor: Arc<Executor>,
+    /// Guarded by a leaf lock.
+    situation: rt::SpinLock<Situation>,
     #[pin]
     control: Mutex<Control>,
+}
+
+/// What a table asks for once: at the first resume with it.
+pub(super) struct Request {
+    /// Compression drivers.
+    pub(super) selection: Option<Selection>,
+    /// The volume is to be upgraded.
+    pub(super) upgrade: bool,
 }
 
 /// Why a volume cannot be opened.
@@ -121,16 +137,20 @@ impl Running {
         open_held_formats(&env.codecs, &volume)?;
         check_wish(&volume, line, &env.codecs)?;
         let volume = rt::spin_lock!(volume)?;
+        let situation = rt::spin_lock!(Situation {
+            line: line.clone(),
+            started: false,
+            active: false,
+        })?;
         let init = pin_init!(Self {
             instance,
+            device_number: device.number(),
             volume,
             env,
             executor,
+            situation,
             control <- new_mutex!(Control {
                 parker,
-                line: line.clone(),
-                started: false,
-                active: false,
                 suspend_kind: SuspendKind::Save,
             }),
         });
@@ -149,6 +169,11 @@ impl Running {
 
     pub(super) fn instance(&self) -> u32 {
         self.instance
+    }
+
+    /// The number of the device that the volume is on.
+    pub(super) fn device_number(&self) -> u32 {
+        self.device_number
     }
 
     /// The volume as it is now.
@@ -170,50 +195,59 @@ impl Running {
 
     /// Whether the volume has been resumed at least once.
     pub(super) fn is_started(&self) -> bool {
-        self.control.lock().started
+        self.situation.lock().started
     }
 
     /// Whether the volume has been resumed, and not suspended since.
     pub(super) fn is_active(&self) -> bool {
-        self.control.lock().active
+        self.situation.lock().active
     }
 
     /// The table that the volume runs with.
     pub(super) fn line(&self) -> Arc<TableLine> {
-        self.control.lock().line.clone()
+        self.situation.lock().line.clone()
     }
 
-    /// Starts the volume or goes on with it, as `line` says; with `selection`, which it takes, if the table brought one.
+    /// Starts the volume or goes on with it, as `line` says; does what is left of `request`.
     pub(super) fn resume(
         &self,
         line: &Arc<TableLine>,
-        selection: &mut Option<Selection>,
+        request: &mut Request,
     ) -> core::result::Result<(), EngineError> {
         let mut control = self.control.lock();
         self.grow_physical(&mut control, line)?;
         let volume = self.volume();
         volume.grow_logical(line.logical_blocks);
         control.parker.block_on(Volume::resume(&volume))?;
-        control.started = true;
-        control.line = line.clone();
+        // The old line outlives the lock.
+        let _old = {
+            let mut situation = self.situation.lock();
+            situation.started = true;
+            core::mem::replace(&mut situation.line, line.clone())
+        };
         if !volume.store().read_only().is_set() {
-            match self.prepare_formats(&mut control, &volume, line, selection.as_ref()) {
-                // The volume was downgraded after the table was loaded.
-                Err(EngineError::Unsupported(why)) => {
-                    rt::error!("{}: the compressor stays as it is: {}", self.instance, why);
-                    *selection = None;
+            match self.prepare_formats(&mut control, &volume, request) {
+                // The volume was downgraded after the table was loaded, or something is wrong with it: it goes on all the same.
+                Err(error @ (EngineError::Unsupported(_) | EngineError::ReadOnly)) => {
+                    rt::error!(
+                        "{}: the compressor stays as it is: {}",
+                        self.instance,
+                        error
+                    );
+                    request.selection = None;
                 }
                 prepared => prepared?,
             }
         }
-        if let Some(selection) = selection.take() {
+        request.upgrade = false;
+        if let Some(selection) = request.selection.take() {
             self.env.codecs.install(selection);
             volume.compressor_changed();
         }
         volume.set_compression_verify(line.options.compression_verify);
         volume.set_compression(line.options.compression);
         volume.set_deduplication(line.options.deduplication);
-        control.active = true;
+        self.situation.lock().active = true;
         Ok(())
     }
 
@@ -227,7 +261,11 @@ impl Running {
     ) -> core::result::Result<(), EngineError> {
         let old = self.volume();
         let now = old.super_block().config.physical_blocks;
-        if let Some(wanted) = line.physical_blocks.filter(|wanted| *wanted > now) {
+        let wanted = line.physical_blocks.filter(|wanted| *wanted > now);
+        if let (Some(_), true) = (wanted, old.store().read_only().is_set()) {
+            // It was not when the table was loaded. What can be read is to be read.
+            rt::error!("{}: a read-only volume does not grow", self.instance);
+        } else if let Some(wanted) = wanted {
             control.parker.block_on(old.grow_physical(wanted))?;
             rt::info!(
                 "{}: physical block count was {}, now {}",
@@ -257,16 +295,15 @@ impl Running {
         &self,
         control: &mut Control,
         volume: &Volume<KernelEnv>,
-        line: &TableLine,
-        selection: Option<&Selection>,
+        request: &Request,
     ) -> core::result::Result<(), EngineError> {
-        if line.options.upgrade && control.parker.block_on(volume.upgrade())? {
+        if request.upgrade && control.parker.block_on(volume.upgrade())? {
             rt::info!(
                 "{}: the volume was upgraded, as the table asks",
                 self.instance
             );
         }
-        let format = match selection {
+        let format = match &request.selection {
             Some(selection) => Some(selection.format()),
             None => self.env.codecs.current(|in_use| in_use.format),
         };
@@ -296,7 +333,7 @@ impl Running {
         change: impl FnOnce(&mut Wish),
     ) -> core::result::Result<(), OpenError> {
         let mut control = self.control.lock();
-        if !control.active {
+        if !self.is_active() {
             return Err(OpenError::Volume(EngineError::Suspended));
         }
         let volume = self.volume();
@@ -320,7 +357,7 @@ impl Running {
     /// Upgrades the volume while it runs.
     pub(super) fn upgrade(&self) -> core::result::Result<(), OpenError> {
         let mut control = self.control.lock();
-        if !control.active {
+        if !self.is_active() {
             return Err(OpenError::Volume(EngineError::Suspended));
         }
         let volume = self.volume();
@@ -334,7 +371,7 @@ impl Running {
     /// Makes the volume one of the original format while it runs.
     pub(super) fn downgrade(&self) -> core::result::Result<(), DowngradeError> {
         let mut control = self.control.lock();
-        if !control.active {
+        if !self.is_active() {
             return Err(DowngradeError::Failed(EngineError::Suspended));
         }
         if self.env.codecs.current(|in_use| in_use.format) != Some(StreamFormat::Lz4) {
@@ -348,6 +385,20 @@ impl Running {
         Ok(())
     }
 
+    /// Has the volume, which is in read-only mode, rebuilt when it is started the next time.
+    pub(super) fn request_rebuild(&self) -> core::result::Result<(), OpenError> {
+        let mut control = self.control.lock();
+        if !self.is_active() {
+            return Err(OpenError::Volume(EngineError::Suspended));
+        }
+        control.parker.block_on(self.volume().request_rebuild())?;
+        rt::info!(
+            "{}: all metadata will be rebuilt when the volume is started the next time",
+            self.instance
+        );
+        Ok(())
+    }
+
     /// Remembers how far the suspend that begins now is to go.
     pub(super) fn prepare_suspend(&self, kind: SuspendKind) {
         self.control.lock().suspend_kind = kind;
@@ -356,7 +407,7 @@ impl Running {
     /// Finishes what has been acknowledged, and saves the volume unless that was not asked for.
     pub(super) fn suspend(&self) {
         let mut control = self.control.lock();
-        control.active = false;
+        self.situation.lock().active = false;
         let kind = control.suspend_kind;
         if let Err(error) = control.parker.block_on(self.volume().suspend(kind)) {
             rt::error!(

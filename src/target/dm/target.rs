@@ -12,7 +12,7 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 use super::codecs::{self_test, Refusal, Selection, Wish};
 use super::registry::{AttachError, Registry};
 use super::request::BioRequest;
-use super::running::{OpenError, Running};
+use super::running::{OpenError, Request, Running};
 use crate::engine::error::Error as EngineError;
 use crate::engine::statistics::OperatingMode;
 use crate::engine::units::{BLOCK_SIZE, SECTORS_PER_BLOCK};
@@ -46,8 +46,8 @@ pub(crate) struct VdoTarget {
     line: Arc<TableLine>,
     device: DeviceId,
     attachment: Attachment,
-    /// The compression drivers that the table asks for, until the first resume with it.
-    selection: Pin<KBox<Mutex<Option<Selection>>>>,
+    /// What the table asks for, until the first resume with it.
+    request: Pin<KBox<Mutex<Request>>>,
     /// A message that does not run beside others runs.
     busy: AtomicBool,
 }
@@ -108,7 +108,7 @@ impl VdoTarget {
             mapped_device,
             number,
             |running| {
-                match check(running, line) {
+                match check(running, line, number) {
                     Ok(selected) => selection = selected,
                     Err(reason) => refusal = Some(reason),
                 }
@@ -322,6 +322,10 @@ impl VdoTarget {
                         }
                     })
             }
+            Message::Rebuild => match self.running().request_rebuild() {
+                Ok(()) => Ok(Reply::Done),
+                Err(error) => Err(self.complain(error)),
+            },
             Message::CompressEstimate(count) => {
                 if !self.running().is_active() {
                     return Err(self.complain(OpenError::Volume(EngineError::Suspended)));
@@ -356,11 +360,13 @@ enum CheckError {
 fn check(
     running: &Running,
     line: &TableLine,
+    device_number: u32,
 ) -> core::result::Result<Option<Selection>, CheckError> {
     let condition = VolumeCondition {
         started: running.is_started(),
         recovering: running.volume().operating_mode() == OperatingMode::Recovering,
         read_only: running.volume().operating_mode() == OperatingMode::ReadOnly,
+        same_device: running.device_number() == device_number,
     };
     let changes = check_reload(&running.line(), line, condition).map_err(|error| {
         rt::error!("{}: {}", running.instance(), error);
@@ -431,7 +437,11 @@ impl Target for VdoTarget {
             )
         })?;
         let (attachment, selection) = Self::attach(ti, registry, &line, device)?;
-        let selection = KBox::pin_init(new_mutex!(selection), GFP_KERNEL)?;
+        let request = Request {
+            selection,
+            upgrade: line.options.upgrade,
+        };
+        let request = KBox::pin_init(new_mutex!(request), GFP_KERNEL)?;
         ti.set_max_io_sectors(BLOCK_SECTORS)?;
         ti.set_flush_bios(1);
         ti.set_discard_bios(1);
@@ -441,7 +451,7 @@ impl Target for VdoTarget {
             line,
             device,
             attachment,
-            selection,
+            request,
             busy: AtomicBool::new(false),
         })
     }
@@ -511,9 +521,9 @@ impl Target for VdoTarget {
 
     fn preresume(&self, ti: &Instance<'_>) -> Result {
         // What a failed attempt did not get to is there for the next one.
-        let mut selection = self.selection.lock();
+        let mut request = self.request.lock();
         self.running()
-            .resume(&self.line, &mut selection)
+            .resume(&self.line, &mut request)
             .map_err(|error| {
                 rt::error!("{}: cannot resume the volume: {}", ti.device_name(), error);
                 engine_error(error)

@@ -333,3 +333,43 @@ fn a_rebuild_makes_the_maps_anew() {
         sim.audit_saved()
     });
 }
+
+/// No tool but the driver knows such a volume.
+#[test]
+fn an_upgraded_volume_in_read_only_mode_asks_for_a_rebuild_itself() {
+    let request = |sim: &mut Sim| {
+        sim.task("request a rebuild", |volume| async move {
+            volume
+                .request_rebuild()
+                .await
+                .map_err(|error| error.to_string())
+        })
+        .map(Option::unwrap)
+    };
+    Sim::seeds(3_910..3_912).run(|sim| {
+        sim.format(ROOMY);
+        sim.start()?;
+        sim.work(compressible(200))?;
+        assert!(request(sim)?.unwrap_err().contains("vdoforcerebuild"));
+        sim.upgrade(StreamFormat::Deflate)?;
+        sim.work(compressible(400))?;
+        assert!(request(sim)?.unwrap_err().contains("not in read-only mode"));
+        let before = compare_counts(sim)?;
+        sim.stop()?;
+        sim.change_super_block(|block| block[40] = state::READ_ONLY as u8);
+        sim.world().accepted_errors.push(RequestError::ReadOnly);
+        sim.start()?;
+        assert!(sim.is_read_only());
+        assert_eq!(request(sim)?, Ok(()));
+        sim.suspend(SuspendKind::Save)?;
+        sim.resume()?;
+        sim.stop()?;
+        sim.world().accepted_errors.clear();
+        sim.start()?;
+        assert_eq!(compare_counts(sim)?, before);
+        sim.read_back()?;
+        sim.work(mixed(300))?;
+        sim.stop()?;
+        sim.audit_saved()
+    });
+}

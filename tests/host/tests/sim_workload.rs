@@ -285,3 +285,24 @@ fn any_life_of_a_volume_ends_well() {
 fn any_long_life_of_a_volume_ends_well() {
     Sim::seeds(10_000..10_200).run(|sim| any_life(sim, 20_000));
 }
+
+/// Reads go on in read-only mode, whatever size the table asks for.
+#[test]
+fn a_read_only_volume_is_resumed_with_a_larger_table() {
+    Sim::seeds(0..1).run(|sim| {
+        sim.format(Shape::SMALL);
+        sim.start()?;
+        sim.work(Workload::new(100))?;
+        sim.stop()?;
+        sim.change_super_block(|block| block[40] = 3);
+        sim.world().accepted_errors.push(RequestError::ReadOnly);
+        sim.parameters.logical_blocks += 1000;
+        sim.start()?;
+        assert!(sim.is_read_only());
+        sim.suspend(SuspendKind::NoFlush)?;
+        sim.resume()?;
+        sim.suspend(SuspendKind::Save)?;
+        sim.resume()?;
+        sim.work(Workload::new(100))
+    });
+}

@@ -69,6 +69,7 @@ const MESSAGES: &[(&str, Message<'static>, bool)] = &[
     ("upgrade check", Message::UpgradeCheck, true),
     ("upgrade", Message::Upgrade, false),
     ("downgrade", Message::Downgrade, false),
+    ("rebuild", Message::Rebuild, false),
     ("compress-estimate 1", Message::CompressEstimate(1), false),
     (
         "compress-estimate 1000000",

@@ -10,6 +10,7 @@ const RUNNING: VolumeCondition = VolumeCondition {
     started: true,
     recovering: false,
     read_only: false,
+    same_device: true,
 };
 
 const OLD: &str = "V4 /dev/sdb 1000 4096 32768 16380 ack 1";
@@ -71,14 +72,6 @@ fn each_free_field_is_reported_alone() {
                     from_blocks: 1000,
                     to_blocks: 1001,
                 }),
-                ..Changes::default()
-            },
-        ),
-        (
-            2000,
-            "V4 /dev/sdc 1000 4096 32768 16380",
-            Changes {
-                device: true,
                 ..Changes::default()
             },
         ),
@@ -211,7 +204,7 @@ fn physical_growth_needs_a_volume_in_order() {
         let error = reload(0, 2000, line, condition).unwrap_err();
         assert_eq!(error.to_string(), text);
         // Everything else may change all the same.
-        assert!(reload(0, 2001, OLD, condition).is_ok());
+        assert!(reload(0, 2000, "V4 /dev/sdb 1000 4096 32768 16380", condition).is_ok());
     }
 }
 
@@ -219,4 +212,40 @@ fn physical_growth_needs_a_volume_in_order() {
 fn a_table_without_a_physical_size_asks_for_no_growth() {
     let line = "/dev/sdb 4096 x x 32768 16380 x x x .";
     assert_eq!(reload(0, 2000, line, RUNNING), Ok(Changes::default()));
+}
+
+#[test]
+fn the_logical_size_grows_unless_the_volume_is_read_only() {
+    for (read_only, recovering) in [(false, false), (false, true), (true, false)] {
+        let condition = VolumeCondition {
+            read_only,
+            recovering,
+            ..RUNNING
+        };
+        assert_eq!(reload(0, 2001, OLD, condition).is_err(), read_only);
+    }
+    let condition = VolumeCondition {
+        read_only: true,
+        ..RUNNING
+    };
+    let error = reload(0, 2001, OLD, condition).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Can't grow VDO logical size in read-only mode"
+    );
+}
+
+/// The name says nothing: it may be another name of the same device, or the same name of another.
+#[test]
+fn the_device_stays() {
+    let other_name = "V4 /dev/disk/by-id/x 1000 4096 32768 16380";
+    assert!(reload(0, 2000, other_name, RUNNING).is_ok());
+    let elsewhere = VolumeCondition {
+        same_device: false,
+        ..RUNNING
+    };
+    assert_eq!(
+        reload(0, 2000, OLD, elsewhere).unwrap_err().to_string(),
+        "Storage device cannot change: the volume has to be stopped and started with the new table for this"
+    );
 }

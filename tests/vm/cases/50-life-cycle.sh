@@ -69,6 +69,15 @@ same "sectors" "$(sectors /dev/mapper/v)" $((4096 * 2048))
 check dmsetup load v --table "$(table rvdo "$disk" 8192 4096)"
 check dmsetup clear v
 same "table" "$(dmsetup table v)" "$(table rvdo "$disk" 4096 4096 compression on maxDiscard 1500)"
+# Nor can the data be elsewhere from one table to the next; another name of the same device is one.
+other=$(loop_disk 4G)
+dmesg -c >/dev/null
+if dmsetup load v --table "$(table rvdo "$other" 4096 4096)" 2>/dev/null; then fail "another device was accepted"; fi
+dmesg | grep -q "Storage device cannot change" || fail "no reason in: $(dmesg | tail -3)"
+losetup -d "$other"
+need ln -s "$disk" /dev/another-name
+check dmsetup load v --table "$(table rvdo /dev/another-name 4096 4096)"
+check dmsetup clear v
 
 case_begin logical-growth
 blocks 256 grown 0 >/tmp/case/grown
