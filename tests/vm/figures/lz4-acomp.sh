@@ -34,17 +34,20 @@ for round in $(seq $rounds); do
 	if [ $((round % 2)) = 0 ]; then order="rvdo vdo"; else order="vdo rvdo"; fi
 	for target in $order; do echo "$target $(once "$target")" | tee -a /tmp/case/times; done
 done
-python3 - /tmp/case/times <<'PYTHON'
-import statistics, sys
+check python3 - /tmp/case/times <<'PYTHON'
+import sys
 times = {"vdo": [], "rvdo": []}
 for line in open(sys.argv[1]):
     name, write, read = line.split()
     times[name].append((float(write), float(read)))
+def median(values):
+    values = sorted(values)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
 for index, what in enumerate(("write", "read")):
     ratios = sorted(a[index] / b[index] for a, b in zip(times["rvdo"], times["vdo"]))
-    middle = {name: statistics.median(t[index] for t in all) for name, all in times.items()}
+    middle = {name: median(t[index] for t in all) for name, all in times.items()}
     print(f"LZ4 {what}: in-tree {middle['vdo']:.2f} s, rvdo {middle['rvdo']:.2f} s (medians); "
-          f"rvdo takes {statistics.median(ratios):.2f} times as long, {ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds")
+          f"rvdo takes {median(ratios):.2f} times as long, {ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds")
 PYTHON
 check rmmod rvdo
 check rmmod dm-vdo
