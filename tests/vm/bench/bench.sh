@@ -13,25 +13,29 @@ readonly LOGICAL_MIB=10240
 readonly DEVICE=/dev/mapper/bench
 declare -A DISK=([rvdo]=/dev/vda [vdo]=/dev/vdb)
 
-# All CPU time of kernel threads so far, in ms.
+# The CPU time of each kernel thread so far: `PID TICKS`.
 kernel_cpu() {
 	cat /proc/[0-9]*/stat 2>/dev/null |
-		awk '{ sub(/.*\) /, ""); if ($2 == 2) sum += $12 + $13 } END { print sum * 10 }'
+		awk '{ pid = $1; sub(/.*\) /, ""); if ($2 == 2) print pid, $12 + $13 }'
+}
+# What they have used since measure_begin, in ms, but for those that have ended.
+kernel_cpu_since() {
+	kernel_cpu | awk 'NR == FNR { before[$1] = $2; next } { sum += $2 - before[$1] } END { print sum * 10 }' /tmp/cpu-before -
 }
 
 measure_begin() {
-	cpu_before=$(kernel_cpu)
+	kernel_cpu >/tmp/cpu-before
 	time_before=$EPOCHREALTIME
 }
 # measure_end VARIANT JOB TARGET UNIT MIB [VALUE]: VALUE is MiB/s if it is not given.
 measure_end() {
-	local now=$EPOCHREALTIME cpu_after
-	cpu_after=$(kernel_cpu)
+	local now=$EPOCHREALTIME cpu
+	cpu=$(kernel_cpu_since)
 	awk -v variant="$1" -v job="$2" -v target="$3" -v unit="$4" -v mib="$5" -v value="${6:-}" \
-		-v seconds="$now $time_before" -v cpu="$cpu_after $cpu_before" 'BEGIN {
-		split(seconds, s); split(cpu, c)
+		-v seconds="$now $time_before" -v cpu="$cpu" 'BEGIN {
+		split(seconds, s)
 		if (value == "") value = mib / (s[1] - s[2])
-		printf "BENCH %s %s %s %.2f %s %d %.1f\n", variant, job, target, value, unit, c[1] - c[2], mib
+		printf "BENCH %s %s %s %.2f %s %d %.1f\n", variant, job, target, value, unit, cpu, mib
 	}'
 }
 
