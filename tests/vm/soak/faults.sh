@@ -49,10 +49,13 @@ log_lines() { dmesg -c | grep -v 'device-mapper\|flakey\|blk_update\|Buffer I/O\
 
 # reading: what a reader gets for the whole volume.
 reading() { dd if=/dev/mapper/v of=/dev/null bs=32k iflag=direct status=none 2>&1 | sed 's/.*: //' | sort | uniq -c | xargs; }
-# under_load [TABLE]: writers; in their midst the disk changes.
+# under_load [TABLE]: writers; in their midst the disk changes, or before if COLD is set.
 under_load() {
 	round=$((round + 1))
-	if [ -n "${1:-}" ]; then
+	if [ -n "${COLD:-}" ]; then
+		check below "$1"
+		set --
+	elif [ -n "${1:-}" ]; then
 		echo "$1" | dmsetup load low
 		set -- --midway "dmsetup suspend --noflush --nolockfs low && dmsetup resume low"
 	fi
@@ -118,8 +121,8 @@ failing() { pieces error -- "$@"; }
 flaky() { pieces "flakey @ 0 1000000 1 $1" -- "${@:2}"; }
 # shellcheck disable=SC2086 # lists of places
 {
-	# The block map is in slabs, too: the page that cannot be read makes it read-only.
-	fault data-and-block-map-reads-fail read-only EIO "$(flaky error_reads $data)"
+	# The block map is in slabs, too: a page that cannot be read makes it read-only. Nothing has been read by then.
+	COLD=yes fault data-and-block-map-reads-fail read-only EIO "$(flaky error_reads $data)"
 	heal
 	check dmsetup remove v
 	sound
