@@ -237,7 +237,7 @@ case_begin thin-pool-full
 space=$(loop_disk 4G)
 metadata=$(loop_disk 32M)
 pool() { echo "0 $(($1 * 2048)) thin-pool $metadata $space 128 0 2 skip_block_zeroing error_if_no_space"; }
-need dmsetup create pool --table "$(pool 170)"
+need dmsetup create pool --table "$(pool 145)"
 need dmsetup message pool 0 "create_thin 0"
 need dmsetup create low --table "0 $((physical * 8)) thin /dev/mapper/pool 0"
 need dmsetup create volume --table "0 $((physical * 8)) linear /dev/mapper/low 0"
