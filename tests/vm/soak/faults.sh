@@ -167,7 +167,7 @@ flaky() { pieces "flakey @ 0 1000000 1 $1" -- "${@:2}"; }
 		sound
 	done
 
-	fault all-is-gone read-only EIO "$(failing $everything)"
+	fault all-is-gone any EIO "$(failing $everything)"
 	check dmsetup remove v
 	heal
 	sound
